@@ -141,10 +141,12 @@
 //!   *written* when it is in a file, and *synced* when it outlives a power cut. The
 //!   binlog is *durable* up to an LSN when the records before it are as safe as the
 //!   options promise: synced with `-f 0`, otherwise written.
-//! - **Group commit**: one write and one sync for all threads that wait.
+//! - **Group commit**: one write and one sync for all threads that wait. The *writer* is
+//!   what a thread must hold to write to the binlog; threads hand it to each other. The
+//!   *committer* is the thread that writes and syncs in time what no client waits for.
 //! - **Segment**: one file of the binlog. A *prepared* segment is a preallocated
 //!   file in which the next segment begins (`binlog.spare` on disk). An *obsolete*
-//!   one has no live bytes.
+//!   one has no live bytes. The *segments thread* prepares, recycles and removes them.
 //! - **Live bytes**: the latest put records of the jobs that exist. All other bytes
 //!   are *garbage*.
 //! - **Compaction**: moving live jobs out of the oldest segment, by writing them

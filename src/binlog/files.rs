@@ -1,13 +1,12 @@
-//! The owner of the log's files, the thread `segments`: it prepares the segments to
-//! come, gives all of them the length that is needed, and recycles or removes obsolete
-//! ones. No other thread does. A put that needs another file registers its length and
-//! sleeps. Room on the disk is the last condition of a put: drain mode, its unique key
-//! and the limit of memory have been checked before.
+//! The segments thread: it prepares segments, gives all of them the length that is
+//! needed, and recycles or removes obsolete ones. No other thread does. A put that needs
+//! another file registers its length and sleeps. Room on the disk is the last condition
+//! of a put: drain mode, its unique key and the limit of memory have been checked before.
 //!
 //! (Before the threads run, while the log is opened or copied, the thread that needs a
-//! file does the owner's work. The writer gives a prepared segment its name when the
-//! segment begins, and removes a prepared segment when the current one has outgrown its
-//! file on a full disk.)
+//! file does this work. The writer gives a prepared segment its name when the segment
+//! begins, and removes a prepared segment when the current one has outgrown its file on a
+//! full disk.)
 //!
 //! A new file is filled with zeros that are really written. So its room is allocated,
 //! and a later write to these blocks need not change the file system's metadata, which
@@ -47,12 +46,12 @@ pub(super) struct Prepared {
     pub file: Arc<dyn File>,
 }
 
-/// What the owner of the files is asked to do, and has done.
+/// What the segments thread is asked to do, and has done.
 #[derive(Default)]
 pub(super) struct Upkeep {
     /// The number in the name of the next prepared segment.
     next_slot: usize,
-    /// Whether the thread `segments` runs.
+    /// Whether the segments thread runs.
     has_thread: bool,
     /// Another pass is asked for.
     is_wanted: bool,
@@ -167,10 +166,10 @@ impl Binlog {
         self.await_files(0).map_err(|NoRoom| Failed)
     }
 
-    /// Writes all that was appended, and waits for the owner of the files: for a pass
-    /// that begins from now on, or until this put is admitted. A put that is longer than
-    /// all before waits for the whole pass, which then also prepares a file for the puts
-    /// after it.
+    /// Writes all that was appended. Then waits until a put of this length (0: none) is
+    /// admitted, or until the segments thread has made a pass that begins after this
+    /// call. A put that is longer than all before always waits for the whole pass, which
+    /// then also prepares a file for the puts after it.
     fn await_files(&self, put: u64) -> Result<(), NoRoom> {
         // This names a prepared segment that is taken, and writes the mark that makes
         // a segment obsolete.
@@ -197,7 +196,7 @@ impl Binlog {
         }
     }
 
-    /// Wakes the owner of the files, if there is something to do.
+    /// Wakes the segments thread, if it has something to do.
     pub(super) fn ask_for_upkeep(&self) {
         let mut tail = self.tail();
         if tail.needs_upkeep() && !std::mem::replace(&mut tail.upkeep.is_wanted, true) {
@@ -205,14 +204,14 @@ impl Binlog {
         }
     }
 
-    /// Notifies the threads that wait for files, and the owner, that the log ends.
+    /// Notifies the segments thread, and those that wait for it, that the log ends.
     pub(super) fn end_upkeep(&self, is_closed: bool) {
         self.tail().upkeep.is_closed |= is_closed;
         self.files_changed.notify_all();
     }
 
-    /// Starts the thread `segments`.
-    pub(super) fn spawn_owner(
+    /// Starts the segments thread.
+    pub(super) fn spawn_segments_thread(
         self: &Arc<Self>,
         tell: impl FnMut(Event<'_>) + Send + 'static,
     ) -> io::Result<()> {
@@ -261,7 +260,7 @@ impl Binlog {
         }
     }
 
-    /// One pass of the owner: all work that there is, until something fails. If it does,
+    /// One pass of the segments thread: all its work, until something fails. If it does,
     /// puts are refused, and each of them asks for another pass.
     pub(super) fn keep_files(&self) {
         let mut tail = self.tail();
@@ -334,33 +333,28 @@ impl Binlog {
 
     /// Makes an obsolete segment a prepared one, or removes it.
     fn recycle_or_remove(&self, number: u32, is_kept: bool) -> Result<Option<Prepared>, Error> {
-        let name = segment_name(number);
+        let slot = next_slot(&mut self.tail());
+        let (name, new_name) = (segment_name(number), prepared_name(slot));
         // Another machine may have old pages of that file in its cache, and would not
         // read the new contents.
-        let reused = match is_kept && !self.storage.is_shared() {
-            true => reuse(&*self.storage, &name)
-                .ok()
-                .filter(|(_, len)| *len > 0),
-            false => None,
-        };
-        let slot = next_slot(&mut self.tail());
-        let new_name = prepared_name(slot);
-        match reused {
-            Some((file, len)) if self.storage.rename(&name, &new_name).is_ok() => {
-                let synced = self.storage.sync();
-                let on = Error::on("sync the name of", new_name);
-                synced
-                    .map_err(on)
-                    .map(|()| Some(Prepared { slot, len, file }))
-            }
-            _ => {
-                self.remove(name);
+        let is_kept = is_kept && !self.storage.is_shared();
+        if !is_kept || self.storage.rename(&name, &new_name).is_err() {
+            self.remove(name);
+            return Ok(None);
+        }
+        // Before it is changed: nobody may find a segment with less than there was.
+        let synced = self.storage.sync();
+        synced.map_err(Error::on("sync the name of", new_name.as_str()))?;
+        match reuse(&*self.storage, &new_name) {
+            Ok((file, len)) if len > 0 => Ok(Some(Prepared { slot, len, file })),
+            Ok(_) | Err(_) => {
+                self.remove(new_name);
                 Ok(None)
             }
         }
     }
 
-    /// Removes a file that is not needed. If that fails, the thread `segments` reports
+    /// Removes a file that is not needed. If that fails, the segments thread reports
     /// it, and the next start tries again.
     fn remove(&self, name: String) {
         if let Err(error) = self.storage.remove(&name) {
@@ -373,30 +367,25 @@ impl Binlog {
     /// Begins another segment now, in a short file if the disk is full, and syncs all
     /// that was appended.
     pub(super) fn begin_segment(&self) -> Result<(), NoRoom> {
-        let end = self.tail().end;
-        self.sync_up_to(end).map_err(|Failed| NoRoom)?;
-        let mut tail = self.tail();
         let refuse = |error| {
             self.tail().no_room = Some(Arc::new(error));
             NoRoom
         };
-        if tail.is_last() {
-            drop(tail);
-            let why = io::Error::other("there is no number left for it");
-            return Err(refuse(Error::on("begin", "another segment")(why)));
-        }
-        if tail.prepared.is_empty() {
-            let full = tail.full_len(0);
-            drop(tail);
+        if self.tail().prepared.is_empty() {
+            let full = self.tail().full_len(0);
             // The second attempt has another name: the first may have left its file.
             let make = |len| prepare(&*self.storage, next_slot(&mut self.tail()), len, len);
             let made = make(full).or_else(|_| make(BLOCK)).map_err(refuse)?;
-            tail = self.tail();
-            tail.prepared.push(made);
+            self.tail().prepared.push(made);
         }
-        tail.begin_segment(0);
+        let mut tail = self.tail();
+        let has_begun = tail.begin_segment(0);
         let end = tail.end;
         drop(tail);
+        if !has_begun {
+            let why = io::Error::other("there is no number left for it");
+            return Err(refuse(Error::on("begin", "another segment")(why)));
+        }
         self.sync_up_to(end).map_err(|Failed| NoRoom)
     }
 
@@ -404,17 +393,14 @@ impl Binlog {
     /// removes a prepared segment, so that the disk has its room. Returns whether that
     /// was possible.
     pub(super) fn free_prepared(&self) -> bool {
-        while let Some(prepared) = self.take_prepared() {
+        let take = || self.tail().take_prepared(0);
+        while let Some(prepared) = take() {
             let removed = self.storage.remove(&prepared_name(prepared.slot));
             if removed.and_then(|()| self.storage.sync()).is_ok() {
                 return true;
             }
         }
         false
-    }
-
-    fn take_prepared(&self) -> Option<Prepared> {
-        self.tail().take_prepared(0)
     }
 }
 
@@ -497,11 +483,6 @@ fn reuse(storage: &dyn Storage, name: &str) -> Result<(Arc<dyn File>, u64), Erro
     let reuse = || {
         let found = file.len()?;
         let len = found - found % BLOCK;
-        if len == 0 {
-            // It stays as it is until it is removed: so a start that finds it still
-            // knows what it was.
-            return Ok(0);
-        }
         if found > len {
             file.set_len(len)?;
         }

@@ -37,7 +37,7 @@ use super::storage::File;
 use super::tail::Step;
 use super::{Binlog, Event, Failed, Lsn, SyncMode, locked};
 use crate::lock::FairGuard;
-use crate::sync::{Condvar, Instant, Mutex, MutexGuard, Ordering, thread};
+use crate::sync::{Condvar, Instant, Mutex, Ordering, thread};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,16 +46,19 @@ use std::time::Duration;
 /// before.
 const WRITTEN_WITHIN: Duration = Duration::from_millis(50);
 
-/// The writer, and the waiters for the next commits.
+/// The writer, and what has to be written: for the waiters of the next commits, and by
+/// the committer.
 pub(super) struct CommitQueue {
     /// A thread that takes it out may write. `None` while a thread writes, and
     /// after a failure.
     writer: Option<Box<Writer>>,
     /// In the order in which they came, each with the LSN that it needs.
     waiters: Vec<(Lsn, Arc<dyn Waiter>)>,
-    /// The committer gets the writer next: something is due, and another thread was
-    /// writing.
-    is_wanted: bool,
+    /// When the committer has to write what was appended, and sync it.
+    due: Option<Instant>,
+    /// That time has come. Until the committer has the writer, no other thread gets it.
+    is_due: bool,
+    is_closed: bool,
 }
 
 impl CommitQueue {
@@ -63,7 +66,9 @@ impl CommitQueue {
         CommitQueue {
             writer: Some(Box::new(writer)),
             waiters: Vec::new(),
-            is_wanted: false,
+            due: None,
+            is_due: false,
+            is_closed: false,
         }
     }
 }
@@ -89,20 +94,6 @@ impl Waiter for CommitResult {
     }
 }
 
-/// What the committer has to do.
-#[derive(Default)]
-pub(super) struct Schedule {
-    /// When what was appended must be written, and what was written must be synced.
-    due: Option<Instant>,
-    /// There are waiters, and perhaps no thread is writing for them; or the writer that
-    /// the committer wanted is free.
-    has_waiters: bool,
-    closing: bool,
-    /// The committer has to be woken. While it is awake, it reads this schedule by
-    /// itself before it sleeps.
-    committer_sleeps: bool,
-}
-
 impl Binlog {
     /// Waits until what was appended up to `lsn` is durable: synced, or with
     /// `Every` and `Never`, written. Not to be called under the server's lock.
@@ -111,8 +102,8 @@ impl Binlog {
     pub fn commit(&self, lsn: Lsn) -> Result<(), Failed> {
         let told = Arc::new(CommitResult::default());
         self.commit_then(lsn, told.clone());
-        // Not with `park`: this would use up a wake-up that is meant for what the
-        // caller does next, such as that of a stop for the timer.
+        // Not with `park`: that would consume an `unpark` which is meant for what the
+        // caller waits for next, such as the one that stops the timer.
         let is_missing = |up_to: &mut Option<_>| up_to.is_none();
         let waited = told
             .changed
@@ -129,8 +120,8 @@ impl Binlog {
             let known = self.known(lsn);
             if known.is_none() {
                 queue.waiters.push((lsn, waits.clone()));
-                let is_free = !queue.is_wanted;
-                let writer = queue.writer.take_if(|_| is_free);
+                let is_due = queue.is_due;
+                let writer = queue.writer.take_if(|_| !is_due);
                 drop(queue);
                 if let Some(writer) = writer {
                     // This caller is notified like the others.
@@ -182,12 +173,12 @@ impl Binlog {
             queue = self.commit_queue();
         }
         queue.writer = Some(writer);
-        let is_wanted = queue.is_wanted || !queue.waiters.is_empty();
+        let is_wanted = queue.is_due || !queue.waiters.is_empty();
         drop(queue);
         if is_wanted {
             // The committer writes for the waiters that came meanwhile, unless another
             // thread takes the writer first.
-            self.ask_committer(|schedule| schedule.has_waiters = true);
+            self.wake_committer();
         }
         tell(done);
         self.ask_for_upkeep();
@@ -208,25 +199,24 @@ impl Binlog {
     /// Makes sure that what was appended is written soon (and synced, except with
     /// `Never`), although nobody waits for it. Not to be called under the server's lock.
     pub fn write_soon(&self) {
-        self.ask_committer(|schedule| {
-            // What was appended before it begins to write is written then.
-            if schedule.due.is_none() {
-                let delay = match self.sync {
-                    // The sync must have ended when `span` is over.
-                    SyncMode::Every(span) => span * 3 / 4,
-                    SyncMode::Always | SyncMode::Never => WRITTEN_WITHIN,
-                };
-                schedule.due = Instant::now().checked_add(delay);
-            }
-        });
+        let mut queue = self.commit_queue();
+        // What was appended before it begins to write is written then.
+        if queue.due.is_none() {
+            let delay = match self.sync {
+                // The sync must have ended when `span` is over.
+                SyncMode::Every(span) => span * 3 / 4,
+                SyncMode::Always | SyncMode::Never => WRITTEN_WITHIN,
+            };
+            queue.due = Instant::now().checked_add(delay);
+            drop(queue);
+            self.wake_committer();
+        }
     }
 
-    fn ask_committer(&self, ask: impl FnOnce(&mut Schedule)) {
-        let mut schedule = self.schedule();
-        let before = schedule.due;
-        ask(&mut schedule);
-        if schedule.committer_sleeps && (schedule.has_waiters || schedule.due != before) {
-            self.scheduled.notify_one();
+    /// Has the committer look at the queue again.
+    fn wake_committer(&self) {
+        if let Some(committer) = self.committer.get() {
+            committer.unpark();
         }
     }
 
@@ -239,8 +229,8 @@ impl Binlog {
         self.sync_up_to(end)?;
         let end = self.tail().mark_end();
         let closed = self.sync_up_to(end);
-        self.schedule().closing = true;
-        self.scheduled.notify_one();
+        self.commit_queue().is_closed = true;
+        self.wake_committer();
         self.end_upkeep(true);
         closed
     }
@@ -263,9 +253,6 @@ impl Binlog {
         self.sync_segment(&*progress.file, progress.number)?;
         let mut now = self.progress();
         now.synced_to = now.synced_to.max(progress.written_to);
-        if now.number == progress.number {
-            now.synced = now.synced.max(progress.written);
-        }
         Ok(())
     }
 
@@ -276,37 +263,24 @@ impl Binlog {
     /// and says nothing about them. Therefore no thread syncs beside another,
     /// and after a failure no thread syncs at all.
     pub(super) fn sync_segment(&self, file: &dyn File, number: u32) -> Result<(), Failed> {
-        let syncing = locked(self.syncing.lock());
+        let _syncing = locked(self.syncing.lock());
         if self.failure.get().is_some() {
             return Err(Failed);
         }
-        let Err(error) = file.sync() else {
-            return Ok(());
-        };
-        let error = Error::on("sync", segment_name(number))(error);
-        self.failure.get_or_init(|| error);
-        drop(syncing);
-        Err(self.notify_failure())
+        let synced = file.sync();
+        synced.map_err(|error| self.fail(Error::on("sync", segment_name(number))(error)))
     }
 
-    /// Notes a failure: from now on nothing is acknowledged.
+    /// Notes a failure: from now on nothing is acknowledged. Notifies the waiters and
+    /// the binlog's threads.
     pub(super) fn fail(&self, error: Error) -> Failed {
         // Only the first failure is kept: later ones follow from it and would
         // mislead.
         self.failure.get_or_init(|| error);
-        self.notify_failure()
-    }
-
-    /// Notifies the waiters and the binlog's threads that the binlog failed.
-    fn notify_failure(&self) -> Failed {
         let waiters = std::mem::take(&mut self.commit_queue().waiters);
         let tell = |(_, waits): (_, Arc<dyn Waiter>)| waits.durable(Err(Failed));
         waiters.into_iter().for_each(tell);
-        // Notified under the threads' lock. Otherwise a thread could check for
-        // a failure, find none, and then sleep through the notification.
-        let schedule = self.schedule();
-        self.scheduled.notify_one();
-        drop(schedule);
+        self.wake_committer();
         self.end_upkeep(false);
         Failed
     }
@@ -315,11 +289,7 @@ impl Binlog {
         self.commit_queue.lock()
     }
 
-    fn schedule(&self) -> MutexGuard<'_, Schedule> {
-        locked(self.schedule.lock())
-    }
-
-    /// Starts the binlog's threads: the committer, and the owner of the files. They end
+    /// Starts the binlog's threads: the committer, and the segments thread. They end
     /// after [`close`](Self::close), or after a failure.
     ///
     /// `tell` is called on these threads.
@@ -330,46 +300,31 @@ impl Binlog {
         let (binlog, told) = (self.clone(), tell.clone());
         let committer = thread::Builder::new().name("committer".to_owned());
         committer.spawn(move || binlog.commit_until_closed(told))?;
-        self.spawn_owner(tell)
+        self.spawn_segments_thread(tell)
     }
 
     fn commit_until_closed(&self, mut tell: impl FnMut(Event<'_>)) {
-        let mut is_due = false;
-        while self.wait_for_commits() && self.commit_for_others(&mut is_due).is_ok() {}
+        // Set before the queue is read: so who asks for something later wakes this thread.
+        self.committer.get_or_init(thread::current);
+        let longest = self.lease.as_ref().map_or(Duration::MAX, |_| CHECK_EVERY);
+        while self.failure.get().is_none() && self.commit_for_others().is_ok() {
+            let queue = self.commit_queue();
+            if queue.is_closed {
+                return;
+            }
+            let now = Instant::now();
+            let until_due = queue.due.map(|due| due.max(now) - now);
+            drop(queue);
+            thread::park_timeout(until_due.unwrap_or(longest).min(longest));
+        }
         if let Some(error) = self.failure.get() {
             tell(Event::Failed(error));
         }
     }
 
-    /// Waits until there is something to commit, or until it is time to check that the
-    /// directory is still ours. Returns false when the thread has to
-    /// end.
-    fn wait_for_commits(&self) -> bool {
-        let longest = self.lease.as_ref().map_or(Duration::MAX, |_| CHECK_EVERY);
-        let mut schedule = self.schedule();
-        loop {
-            if schedule.closing || self.failure.get().is_some() {
-                return false;
-            }
-            let now = Instant::now();
-            if schedule.has_waiters || schedule.due.is_some_and(|due| due <= now) {
-                return true;
-            }
-            let until_due = schedule.due.map_or(Duration::MAX, |due| due - now);
-            let span = until_due.min(longest);
-            schedule.committer_sleeps = true;
-            let (woken, waited) = locked(self.scheduled.wait_timeout(schedule, span));
-            schedule = woken;
-            schedule.committer_sleeps = false;
-            if waited.timed_out() {
-                return true;
-            }
-        }
-    }
-
     /// One round of the work of both threads, for tests that start none.
     pub fn work_once(&self) -> Result<(), Failed> {
-        self.commit_for_others(&mut false)?;
+        self.commit_for_others()?;
         self.flush_and_recycle()
     }
 
@@ -377,22 +332,20 @@ impl Binlog {
     /// the writer, this does not wait for it: that thread writes for the waiters, and
     /// leaves what is due to the next call. If this call does not write, it checks that
     /// the directory is still ours.
-    fn commit_for_others(&self, is_due: &mut bool) -> Result<(), Failed> {
-        let mut schedule = self.schedule();
-        let now = Instant::now();
-        *is_due |= schedule.due.take_if(|due| *due <= now).is_some();
-        schedule.has_waiters = false;
-        drop(schedule);
+    fn commit_for_others(&self) -> Result<(), Failed> {
         let mut queue = self.commit_queue();
-        let has_work = *is_due || !queue.waiters.is_empty();
-        let writer = queue.writer.take_if(|_| has_work);
-        queue.is_wanted = *is_due && writer.is_none();
-        drop(queue);
-        let Some(writer) = writer else {
+        let now = Instant::now();
+        queue.is_due |= queue.due.take_if(|due| *due <= now).is_some();
+        let is_due = queue.is_due;
+        let has_work = is_due || !queue.waiters.is_empty();
+        let Some(writer) = queue.writer.take_if(|_| has_work) else {
+            drop(queue);
             return self.check_lock().map_err(|error| self.fail(error));
         };
+        queue.is_due = false;
+        drop(queue);
         self.write(writer)?;
-        match (std::mem::take(is_due), self.sync) {
+        match (is_due, self.sync) {
             (true, SyncMode::Every(_)) => self.sync_written(),
             _ => Ok(()),
         }
@@ -430,14 +383,11 @@ const MOST_STEPS_KEPT: usize = 4096;
 /// How far the current segment's file is written and synced.
 #[derive(Clone)]
 pub(super) struct Progress {
-    pub number: u32,
-    pub file: Arc<dyn File>,
-    /// Up to where it is written: the offset in the file, and the LSN in
-    /// the binlog.
-    pub written: u64,
-    pub written_to: Lsn,
-    /// Up to where it is synced, in the same way.
-    pub synced: u64,
+    number: u32,
+    file: Arc<dyn File>,
+    /// The LSN of the file's first byte.
+    start: u64,
+    written_to: Lsn,
     pub synced_to: Lsn,
 }
 
@@ -463,15 +413,15 @@ impl Writer {
     }
 
     /// The progress of a binlog that is written and synced up to this writer's
-    /// offset, which is `lsn`.
-    pub fn progress(&self, lsn: Lsn) -> Progress {
+    /// offset, in a segment that begins at the LSN `start`.
+    pub fn progress(&self, start: u64) -> Progress {
+        let synced_to = Lsn(start + self.offset);
         Progress {
             number: self.number,
             file: self.file.clone(),
-            written: self.offset,
-            written_to: lsn,
-            synced: self.offset,
-            synced_to: lsn,
+            start,
+            written_to: synced_to,
+            synced_to,
         }
     }
 
@@ -482,30 +432,25 @@ impl Writer {
         let (mut steps, end) = binlog.tail().take(empty);
         // Each frame written now says how far the segment is synced at this
         // moment.
-        self.synced = binlog.progress().synced;
-        let mut lsn = binlog.progress().written_to;
+        let progress = binlog.progress();
+        self.synced = progress.synced_to.0 - progress.start;
+        drop(progress);
         for step in &steps {
             match step {
-                Step::Write(record) => {
-                    self.write_record(record, binlog).map_err(fail)?;
-                    lsn.0 += record.len();
-                }
+                Step::Write(record) => self.write_record(record, binlog).map_err(fail)?,
                 Step::Begin(header, prepared) => {
                     self.flush_with_end(binlog).map_err(fail)?;
                     binlog.sync_segment(&*self.file, self.number)?;
-                    let begun = self.begin_segment(header, prepared, lsn, binlog);
-                    begun.map_err(fail)?;
-                    lsn.0 += HEADER_LEN;
+                    self.begin_segment(header, prepared, binlog).map_err(fail)?;
                 }
             }
         }
         self.flush_with_end(binlog).map_err(fail)?;
-        debug_assert_eq!(lsn, end);
         steps.clear();
         steps.shrink_to(MOST_STEPS_KEPT);
         self.steps = steps;
         let mut progress = binlog.progress();
-        progress.written = self.offset;
+        debug_assert_eq!(end.0, progress.start + self.offset);
         progress.written_to = end;
         Ok(end)
     }
@@ -580,7 +525,6 @@ impl Writer {
         &mut self,
         header: &Header,
         prepared: &Prepared,
-        lsn: Lsn,
         binlog: &Binlog,
     ) -> Result<(), Error> {
         let name = prepared_name(prepared.slot);
@@ -590,16 +534,10 @@ impl Writer {
         // Nothing relies on this, so it may fail.
         let end = self.place(self.offset);
         self.file.write_at(&Frame::continued(end), self.offset).ok();
-        self.number = header.number;
-        self.salt = salt;
-        self.file_len = file.len().unwrap_or(0);
-        self.file = file;
-        self.offset = HEADER_LEN;
-        self.synced = HEADER_LEN;
-        let mut begun = self.progress(lsn);
-        begun.written_to.0 += HEADER_LEN;
-        begun.synced_to.0 += HEADER_LEN;
-        *binlog.progress() = begun;
+        let mut progress = binlog.progress();
+        let start = progress.start + self.offset;
+        *self = Writer::new(header.number, salt, file, HEADER_LEN);
+        *progress = self.progress(start);
         Ok(())
     }
 }
@@ -651,11 +589,14 @@ mod tests {
         let writer = binlog.commit_queue().writer.take().unwrap();
         binlog.write_soon();
         binlog.spawn_threads(|_| ()).unwrap();
-        let sleeps = || binlog.commit_queue().is_wanted && binlog.schedule().committer_sleeps;
-        while !sleeps() {
+        while !binlog.commit_queue().is_due {
             thread::yield_now();
         }
-        assert_eq!(binlog.schedule().due, None, "it would wake again for that");
+        assert_eq!(
+            binlog.commit_queue().due,
+            None,
+            "it would wake again for that"
+        );
         binlog.write(writer).unwrap();
         while binlog.progress().synced_to < binlog.tail().end {
             thread::yield_now();

@@ -77,12 +77,16 @@
 //! # Compaction and disk use
 //!
 //! If there is too much garbage, each append also puts a few live jobs of the
-//! oldest segment again at the end. So there is no pause. The files take at most the
-//! sum of three: twice the live bytes, with each put counted at its longest; five
-//! times the larger of `-s` and the largest recent job; and the unused ends of
-//! segments. (A job is recent if it has lived since the segment before the newest one
-//! began; until then prepared segments are as long as it needs.) A full disk stops
-//! puts, and nothing else. `tail` has the rule for that.
+//! oldest segment again at the end. So there is no pause. The files take at most
+//!
+//! ```text
+//!  2 × live bytes  +  5 × max(-s, longest recent job)  +  unused ends of segments
+//! ```
+//!
+//! where each put counts with the most bytes that it ever takes ([`put_len`]). A job is
+//! recent if it existed at any time since the segment before the newest one began: so
+//! long, prepared segments have room for it. A full disk stops puts, and nothing else.
+//! `tail` has the rule for that.
 //!
 //! # Locks, and their order
 //!
@@ -91,12 +95,12 @@
 //!    ask for are allowed.
 //! 2. `tail`, briefly.
 //!
-//! `syncing` is held while a segment is synced, and `checking` while a thread checks
-//! that the lock of a shared directory is still ours; no other lock is taken then.
-//! The other locks (`commit_queue`, `progress`, `schedule`) are held briefly, and
-//! their holder takes no other lock. The writer is no lock: threads hand it to
-//! each other. The owner of the files never waits for the writer, and the writer
-//! never waits for the owner: while the owner works on a file, the file is in no list.
+//! `syncing` is held while a segment is synced, and after a failure while the waiters
+//! are told of it; `checking` is held while a thread checks that the lock of a shared
+//! directory is still ours. The other locks (`commit_queue`, `progress`) are held
+//! briefly, and their holder takes no other lock. The writer is no lock: threads hand it to
+//! each other. The segments thread never waits for the writer, nor the writer for it:
+//! while it works on a file, the file is in no list.
 //!
 //! # What each mechanism is for
 //!
@@ -111,7 +115,7 @@
 //! | marks before removal (`tail`, `files`) | a segment is removed only when nothing needs it | `nothing_acknowledged_is_lost_whichever_operation_fails` |
 //! | group commit (`log`) | one sync serves all threads that wait | `waiting_for_another_threads_write_does_not_swallow_an_earlier_wake_up`, and the rows of `tests/bench` |
 //! | committer | changes that nobody waits for are written and synced in time | `acknowledged_changes_are_synced_periodically_without_further_requests` |
-//! | the committer gets the writer next | a disk that hangs costs no CPU | `the_committer_sleeps_while_another_thread_writes_and_then_syncs_what_is_due` |
+//! | the committer gets the writer next, once something is due | a disk that hangs costs no CPU | `the_committer_sleeps_while_another_thread_writes_and_then_syncs_what_is_due` |
 //! | one sync at a time, the first failure is final | nothing is acknowledged after a failure | `after_a_failed_sync_nothing_counts_as_synced_and_nothing_is_removed` |
 //! | `needed_for` | no client sees a job before its put is durable | `no_client_sees_a_job_before_its_put_is_durable` |
 //! | puts leave two prepared segments unused | a full disk stops puts and nothing else | `a_full_disk_stops_puts_and_nothing_else` |
@@ -120,7 +124,7 @@
 //! | prepared segments removed by the writer | a batch larger than all of them is written | `a_batch_that_fills_all_prepared_segments_of_a_full_disk_is_written`, `a_rename_that_finds_no_room_gets_that_of_prepared_segments` |
 //! | prepared segments are open | a segment begins when descriptors are short | `a_segment_begins_when_no_other_file_can_be_opened` |
 //! | recycling | the steady state makes and removes no file | `the_steady_state_creates_and_removes_no_file` |
-//! | puts that wait register their length with one owner | a long put costs its files once, a refused one nothing | `the_files_for_a_large_put_beside_small_ones_are_made_once`, `a_put_that_is_refused_takes_no_disk` |
+//! | puts that wait register their length with the segments thread | a long put costs its files once, a refused one nothing | `the_files_for_a_large_put_beside_small_ones_are_made_once`, `a_put_that_is_refused_takes_no_disk` |
 //! | one more file for a long put, lengthened piece by piece | short puts do not wait for those of a long one | `short_puts_do_not_wait_for_the_files_of_a_long_one` |
 //! | credit for compaction | the bound on disk use | `disk_use_stays_bounded_under_endless_puts_and_deletes_beside_many_live_jobs` |
 //! | compaction for a put, bound on live bytes | on a full disk a delete makes room for the next put | `a_delete_on_a_full_disk_makes_room_for_the_next_put` |
@@ -161,9 +165,10 @@ pub use log::Waiter;
 use crate::engine::{Change, Engine, StoredJob};
 use crate::lock::FairMutex;
 use crate::protocol::{JobId, RestsOn};
+use crate::sync::thread::Thread;
 use crate::sync::{AtomicU64, Condvar, Mutex, MutexGuard, OnceLock, Ordering};
 use lease::Lease;
-use log::{CommitQueue, Progress, Schedule, Writer};
+use log::{CommitQueue, Progress, Writer};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -267,13 +272,14 @@ impl Jobs for BTreeMap<JobId, StoredJob> {
     }
 }
 
-/// A log sequence number: a position in the binlog, counted in bytes since it was
-/// opened. `commit` waits for all that was appended before it.
+/// A log sequence number: a position in the binlog, counted in bytes from the beginning
+/// of the segment that was the newest when it was opened. `commit` waits for all that
+/// was appended before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Lsn(u64);
 
 impl Lsn {
-    /// Where the log was when it was opened.
+    /// Before all that is appended.
     pub const START: Lsn = Lsn(0);
 }
 
@@ -332,7 +338,7 @@ pub struct Binlog {
     /// What is appended. Held briefly; its holder takes no other lock and
     /// touches no file.
     tail: Mutex<Tail>,
-    /// The writer, and the threads and outboxes that wait for a commit. Held briefly.
+    /// The writer, and what it is needed for. Held briefly.
     commit_queue: FairMutex<CommitQueue>,
     /// How far the files are written and synced. Held briefly.
     progress: Mutex<Progress>,
@@ -342,11 +348,9 @@ pub struct Binlog {
     end: AtomicU64,
     /// Held by a thread while it syncs a segment: one at a time.
     syncing: Mutex<()>,
-    /// What the committer has to do.
-    schedule: Mutex<Schedule>,
-    /// Wakes the committer.
-    scheduled: Condvar,
-    /// With `tail`: the owner of the files is asked for something, or has done it.
+    /// The committer's thread, to wake it.
+    committer: OnceLock<Thread>,
+    /// With `tail`: the segments thread is asked for something, or has done it.
     files_changed: Condvar,
     failure: OnceLock<Error>,
     /// `None` where no other machine can take the directory over.
@@ -463,13 +467,12 @@ impl Binlog {
             sync,
             segment_size,
             tail: Mutex::new(tail),
-            progress: Mutex::new(writer.progress(Lsn::START)),
+            progress: Mutex::new(writer.progress(0)),
+            durable: AtomicU64::new(writer.offset()),
+            end: AtomicU64::new(writer.offset()),
             commit_queue: FairMutex::new(CommitQueue::new(writer)),
-            durable: AtomicU64::new(0),
-            end: AtomicU64::new(0),
             syncing: Mutex::new(()),
-            schedule: Mutex::default(),
-            scheduled: Condvar::new(),
+            committer: OnceLock::new(),
             files_changed: Condvar::new(),
             failure: OnceLock::new(),
         }

@@ -75,7 +75,7 @@ const COMPACTION_BYTES: u64 = 1 << 20;
 /// No append examines more jobs of the oldest segment than this.
 const COMPACTION_JOBS: u32 = 256;
 /// A prepared segment for a put longer than all others is lengthened by this much at
-/// a time, so that shorter puts find the owner of the files busy for a moment only.
+/// a time, so that shorter puts find the segments thread busy for a moment only.
 const LENGTHEN_BYTES: u64 = 4 << 20;
 
 /// One step for the writer.
@@ -86,7 +86,7 @@ pub(super) enum Step {
     Begin(Header, Prepared),
 }
 
-/// What the owner of the files has to do next. Indices are those in `prepared`.
+/// What the segments thread has to do next. Indices are those in `prepared`.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Work {
     /// Make the oldest obsolete segment a prepared one, or remove it.
@@ -122,7 +122,7 @@ pub(super) struct Tail {
     pub offset: u64,
     /// The length with which the current segment was prepared.
     len: u64,
-    /// The files in which the next segments can begin. While the owner of the files
+    /// The files in which the next segments can begin. While the segments thread
     /// works on one, it is not here.
     pub prepared: Vec<Prepared>,
     /// The puts that wait for room: their lengths, as long as they wait.
@@ -140,10 +140,10 @@ pub(super) struct Tail {
     /// The put that was refused last, and why, until there is room for one of its
     /// length.
     pub refused: Option<(u64, Arc<Error>)>,
-    /// Why files that are not needed could not be removed; the owner of the files
+    /// Why files that are not needed could not be removed; the segments thread
     /// reports this.
     pub not_removed: Vec<Error>,
-    /// What the owner of the files is asked to do, and has done.
+    /// What the segments thread is asked to do, and has done.
     pub upkeep: Upkeep,
     /// While beanstalkd's files are being taken over: the number that the headers of
     /// new segments name as the oldest one needed.
@@ -163,6 +163,7 @@ impl Tail {
         prepared: Vec<Prepared>,
     ) -> Tail {
         Tail {
+            end: Lsn(offset),
             live,
             segment_size,
             offset,
@@ -423,7 +424,7 @@ impl Tail {
 
     /// How many bytes of garbage there are.
     pub fn garbage(&self) -> u64 {
-        let used = self.live.used + self.offset;
+        let used = self.live.used_bytes + self.offset;
         used.saturating_sub(self.live.total)
     }
 
@@ -456,14 +457,14 @@ impl Tail {
         let full = self.full_len(put);
         let all = self.capacity?.saturating_sub(LEFT_BY_PUT as u64 * full);
         let half = (all / FREE_PART).max(full / 2) / 2;
-        let empty = self.live.files - self.live.used;
+        let empty = self.live.file_bytes - self.live.used_bytes;
         Some(all.saturating_sub(half + half.max(empty)))
     }
 
     /// How many bytes the files of the log have.
     pub fn file_len(&self) -> u64 {
         let prepared = self.prepared.iter().map(|prepared| prepared.len);
-        self.live.files + self.len.max(self.offset) + prepared.sum::<u64>()
+        self.live.file_bytes + self.len.max(self.offset) + prepared.sum::<u64>()
     }
 
     /// The length of a prepared segment, so that a put of this length (0: none) can be
@@ -472,7 +473,7 @@ impl Tail {
         let current = self.offset.max(HEADER_LEN + self.live.in_current());
         let longest = self
             .live
-            .longest
+            .longest_segments
             .front()
             .map_or(0, |(_, len)| *len)
             .max(current);
@@ -512,7 +513,7 @@ impl Tail {
             && (unwritten > full / UNWRITTEN_PART || !self.obsolete.is_empty())
     }
 
-    // The work of the owner of the files.
+    // The work of the segments thread.
 
     /// A put of this length waits, as long as the returned value exists.
     pub fn wait_for_room(&mut self, put: u64) -> Arc<u64> {
@@ -522,7 +523,7 @@ impl Tail {
         put
     }
 
-    /// Whether the owner of the files has something to do. On a full disk, this is so
+    /// Whether the segments thread has something to do. On a full disk, this is so
     /// when segments are obsolete, and when there is hardly any room: blocks of removed
     /// files may have become free only now.
     pub fn needs_upkeep(&self) -> bool {
@@ -532,7 +533,7 @@ impl Tail {
         }
     }
 
-    /// What the owner of the files has to do next, when the log is synced up to here.
+    /// What the segments thread has to do next, when the log is synced up to here.
     /// Work that frees room comes first, so that a full disk does not stop it. All
     /// prepared segments get the same length. Two are made, and a third one when half of
     /// the current segment is used or a put waits. A third one is not removed when two
@@ -581,9 +582,9 @@ impl Tail {
 pub(super) struct LiveBytes {
     /// The segments in use, oldest first; the last one is being written.
     segments: VecDeque<Segment>,
-    /// The jobs that were put again, and into which segment. Any other job is where it
-    /// was put first; the `first` of each segment tells which one that is. (A job also
-    /// counts as put again if a higher id was put before it.)
+    /// The segments of the jobs that were moved by compaction. Any other job is in the
+    /// last segment whose `first_id` is not higher than its id. (A job that was put after
+    /// one with a higher id is here, too.)
     moved: BTreeMap<JobId, u32>,
     /// One more than the highest id seen.
     pub next_id: JobId,
@@ -591,25 +592,26 @@ pub(super) struct LiveBytes {
     pub total: u64,
     /// Without the current segment: how many bytes of records and headers there are,
     /// and how long the files are.
-    pub used: u64,
-    pub files: u64,
+    pub used_bytes: u64,
+    pub file_bytes: u64,
     /// A monotonic queue for the maximum length of these: number and length of the
     /// longest one, then of the longest one after it, and so on. A segment counts with
     /// what its live jobs take at their longest, if that is more than its length.
-    longest: VecDeque<(u32, u64)>,
+    longest_segments: VecDeque<(u32, u64)>,
 }
 
 /// A segment in use.
 struct Segment {
     number: u32,
-    /// The jobs that were put here first, in the order of their ids, have this id or a
-    /// higher one.
-    first: JobId,
-    /// Its length and that of its file; 0 for the current segment.
-    used: u64,
-    file: u64,
+    /// The lowest id that a job can have which was put here first. (New jobs have
+    /// increasing ids.)
+    first_id: JobId,
+    /// How many bytes of records and header it has, and how long its file is; 0 for the
+    /// current segment.
+    used_bytes: u64,
+    file_bytes: u64,
     /// What the latest puts of live jobs in this segment take at their longest.
-    live: u64,
+    live_bytes: u64,
     /// The jobs that were put here, in that order, without those that
     /// [`next_in_oldest`](LiveBytes::next_in_oldest) has returned. Jobs that were put
     /// one after the other usually have consecutive ids, and each run of these takes
@@ -632,23 +634,23 @@ impl LiveBytes {
     /// file of this length.
     pub fn begin(&mut self, number: u32, previous_len: u64, file_len: u64) {
         if let Some(previous) = self.segments.back_mut() {
-            previous.used = previous_len;
-            previous.file = file_len.max(previous_len);
-            self.used += previous.used;
-            self.files += previous.file;
-            let longest = previous_len.max(HEADER_LEN + previous.live);
-            let longest_of = &mut self.longest;
+            previous.used_bytes = previous_len;
+            previous.file_bytes = file_len.max(previous_len);
+            self.used_bytes += previous.used_bytes;
+            self.file_bytes += previous.file_bytes;
+            let longest = previous_len.max(HEADER_LEN + previous.live_bytes);
+            let longest_of = &mut self.longest_segments;
             while longest_of.back().is_some_and(|(_, len)| *len <= longest) {
                 longest_of.pop_back();
             }
-            self.longest.push_back((previous.number, longest));
+            self.longest_segments.push_back((previous.number, longest));
         }
         self.segments.push_back(Segment {
             number,
-            first: self.next_id,
-            used: 0,
-            file: 0,
-            live: 0,
+            first_id: self.next_id,
+            used_bytes: 0,
+            file_bytes: 0,
+            live_bytes: 0,
             ids: VecDeque::new(),
         });
     }
@@ -665,7 +667,7 @@ impl LiveBytes {
 
     /// What the latest puts of live jobs in the current segment take at their longest.
     fn in_current(&self) -> u64 {
-        self.segments.back().expect(HAS_SEGMENT).live
+        self.segments.back().expect(HAS_SEGMENT).live_bytes
     }
 
     /// A job, or the tombstone of one, is put into the current segment for the first
@@ -681,7 +683,7 @@ impl LiveBytes {
             Some(run) if run.end == id.0 => run.end += 1,
             _ => current.ids.push_back(id.0..id.0 + 1),
         }
-        current.live += len;
+        current.live_bytes += len;
         self.total += len;
     }
 
@@ -694,7 +696,7 @@ impl LiveBytes {
     /// A live job is deleted.
     pub fn delete(&mut self, id: JobId, len: u64) {
         let index = self.index_of(id).expect("a live job is in a segment");
-        let live = &mut self.segments[index].live;
+        let live = &mut self.segments[index].live_bytes;
         let left = live.checked_sub(len);
         *live = left.expect("a job that leaves was counted in its segment");
         self.total -= len;
@@ -712,7 +714,7 @@ impl LiveBytes {
             Some(number) => Some(usize::try_from(number - self.oldest()).ok()?),
             None => self
                 .segments
-                .partition_point(|segment| segment.first <= id)
+                .partition_point(|segment| segment.first_id <= id)
                 .checked_sub(1),
         }
     }
@@ -720,15 +722,15 @@ impl LiveBytes {
     /// Removes the oldest segment if no live job needs it. Never removes the current
     /// one.
     fn pop_obsolete(&mut self) -> Option<u32> {
-        if self.segments.len() == 1 || self.segments[0].live > 0 {
+        if self.segments.len() == 1 || self.segments[0].live_bytes > 0 {
             return None;
         }
         let oldest = self.segments.pop_front()?;
-        self.used -= oldest.used;
-        self.files -= oldest.file;
-        let longest = self.longest.front();
+        self.used_bytes -= oldest.used_bytes;
+        self.file_bytes -= oldest.file_bytes;
+        let longest = self.longest_segments.front();
         if longest.is_some_and(|(number, _)| *number == oldest.number) {
-            self.longest.pop_front();
+            self.longest_segments.pop_front();
         }
         Some(oldest.number)
     }
@@ -989,7 +991,7 @@ mod tests {
         assert!(tail(&[2 * BLOCK; 3]).admits(ROOM + 1));
     }
 
-    /// The work of the owner of the files, as if all of it succeeded.
+    /// The work of the segments thread, as if all of it succeeded.
     fn works(tail: &mut Tail) -> Vec<Work> {
         let mut works = Vec::new();
         while let Some(work) = tail.next_work(tail.end, true) {
@@ -1171,7 +1173,7 @@ mod tests {
     // Live bytes.
 
     fn longest(live: &LiveBytes) -> u64 {
-        live.longest.front().map_or(0, |(_, len)| *len)
+        live.longest_segments.front().map_or(0, |(_, len)| *len)
     }
 
     #[test]
@@ -1186,7 +1188,7 @@ mod tests {
         live.put(JobId(6), 10);
         let segments = (1..=6).map(|id| live.segment_of(JobId(id)).unwrap());
         assert_eq!(segments.collect::<Vec<_>>(), [1, 3, 1, 2, 2, 3]);
-        assert_eq!((live.total, live.used), (60, 50));
+        assert_eq!((live.total, live.used_bytes), (60, 50));
     }
 
     #[test]
@@ -1209,7 +1211,7 @@ mod tests {
         live.moved(JobId(3), 10);
         assert_eq!(live.pop_obsolete(), Some(1));
         assert_eq!(live.pop_obsolete(), None);
-        assert_eq!((live.total, live.used), (20, 0));
+        assert_eq!((live.total, live.used_bytes), (20, 0));
         assert_eq!(longest(&live), 0);
     }
 
@@ -1221,7 +1223,7 @@ mod tests {
         assert_eq!(live.in_current(), 100);
         live.begin(2, HEADER_LEN + 60, HEADER_LEN + 60);
         assert_eq!(
-            (live.used, longest(&live)),
+            (live.used_bytes, longest(&live)),
             (HEADER_LEN + 60, HEADER_LEN + 100)
         );
         assert_eq!(live.in_current(), 0);
@@ -1239,7 +1241,7 @@ mod tests {
         assert_eq!(longest(&live), 999);
         let obsolete = std::iter::from_fn(|| live.pop_obsolete()).count();
         assert_eq!(obsolete, MANY as usize - 1);
-        assert_eq!((live.used, longest(&live)), (0, 0));
+        assert_eq!((live.used_bytes, longest(&live)), (0, 0));
     }
 
     #[test]
