@@ -28,7 +28,7 @@
 //!   own names for the files that it prepares ahead, and removes those of others before
 //!   it reads anything. So if another server renames such a file late, there is nothing
 //!   to rename. (A file that can be neither removed nor opened stays: GlusterFS has one
-//!   copy of it instead of three, and refuses to rename it.)
+//!   replica of it instead of three, and refuses to rename it.)
 //! - *No stale cache is read.* A machine may still have old pages of a file that it
 //!   has read. So no file is recycled: on shared storage an obsolete segment is
 //!   removed. Besides, the kernel is asked to drop the pages.
@@ -51,23 +51,23 @@
 //!   begins and right before the reply is sent, so a process that was stopped at any
 //!   moment between these two makes another check. The clock also runs while the machine
 //!   is suspended.
-//! - *It began at most [`RECENT`] before the question.* This limits the harm where
-//!   the lock is given away sooner, and where the clock stops: the storage
+//! - *It began at most [`RECHECK_AFTER`] before the replies were ready.* This limits the
+//!   harm where the lock is given away sooner, and where the clock stops: the storage
 //!   gives the lock away at once when the process of the mount dies, and the clocks
 //!   of a virtual machine that is paused may not run. With `LEASE` alone, a server
-//!   would go on for seconds; with `RECENT` alone, one whose checks take longer
+//!   would go on for seconds; with `RECHECK_AFTER` alone, one whose checks take longer
 //!   could never reply.
 //!
 //! Left out: nobody can take back what the system has already been given to
 //! send. And if the process is stopped between the last reading of the clock
 //! and the call that sends, that one reply comes late.
 
-use super::error::Error;
+use super::error::{Error, is_full};
 use super::format::{PREPARED, segment_number, shows_segment};
 use super::storage::{Anchor, again};
 use super::{Binlog, Failed, locked};
 use crate::sync::{AtomicU64, Mutex, Ordering};
-use crate::sys::{forget_pages, is_shared, whole_file};
+use crate::sys::{forget_pages, is_shared, time_since_boot, whole_file};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::libc;
@@ -152,17 +152,63 @@ impl Fence {
         anchor.must_be_in_place(LOCK, &self.file)
     }
 
-    /// Whether other machines can use the directory.
-    pub fn is_shared(&self) -> bool {
-        self.line.is_some()
+    /// The lock, where other machines can use the directory.
+    pub fn shared_lock(&self) -> Option<&dyn SharedLock> {
+        self.line.is_some().then_some(self)
     }
 
+    /// Drops the pages of a file that another machine may have changed.
+    pub fn forget_stale(&self, file: &fs::File) -> io::Result<()> {
+        match self.line {
+            Some(_) => forget_pages(file),
+            None => Ok(()),
+        }
+    }
+
+    /// For a file that could not be created: GlusterFS leaves it on the replicas that had
+    /// room. While one that had none is offline, nobody can open or remove it, and no
+    /// server could start. Only we know this name.
+    pub fn undo_create(&self, anchor: &Anchor, name: &str, error: &io::Error) {
+        if self.line.is_some() && is_full(error) {
+            anchor.remove(name).ok();
+        }
+    }
+    /// The name on disk of the file that the log calls `name`. Segments keep their
+    /// name, and all other files are this server's own.
+    ///
+    /// The log uses no name twice. A replica that was offline for a moment may still have
+    /// an older file of a name. If the name were then changed on all replicas, that one
+    /// would change it for the older file, and nobody could open the file any more,
+    /// because the replicas differ.
+    pub fn name(&self, name: &str) -> String {
+        match segment_number(name) {
+            Some(_) => name.to_owned(),
+            None => format!("{name}{}", self.suffix),
+        }
+    }
+
+    /// The same for a file that is about to be created, renamed or removed. An error if
+    /// the directory is not ours any more.
+    pub fn name_to_change(&self, name: &str) -> io::Result<String> {
+        self.shared_lock().map_or(Ok(()), SharedLock::check)?;
+        Ok(self.name(name))
+    }
+}
+
+/// The lock of a directory that other machines can use.
+pub trait SharedLock {
     /// An error if the directory is not ours any more. Then what was written
-    /// before may not be acknowledged.
-    pub fn check_lock(&self) -> io::Result<()> {
-        let Some(line) = &self.line else {
-            return Ok(());
-        };
+    /// before, synced or not, may not be acknowledged.
+    fn check(&self) -> io::Result<()>;
+    /// The time since some moment in the past. Unlike other clocks, this one
+    /// goes on while the machine is suspended.
+    fn now(&self) -> Duration {
+        time_since_boot()
+    }
+}
+
+impl SharedLock for Fence {
+    fn check(&self) -> io::Result<()> {
         // This asks the storage, not a cache, and fails if this descriptor has
         // lost the lock. (Taking the lock again would tell as much. But a
         // thread that a signal interrupts in that call may wait for GlusterFS's
@@ -174,28 +220,12 @@ impl Fence {
         forget_pages(&self.file)?;
         let mut found = [0; LINE];
         self.file.read_exact_at(&mut found, 0)?;
-        match found == *line {
-            true => Ok(()),
-            false => {
-                let who = String::from_utf8_lossy(&found);
-                let who = who.trim_end().split_once(' ').map_or("", |(_, who)| who);
-                Err(io::Error::other(format!("{who} has taken over")))
-            }
+        if Some(found) == self.line {
+            return Ok(());
         }
-    }
-
-    /// The name on disk of the file that the log calls `name`. Segments keep their
-    /// name, and all other files are this server's own.
-    ///
-    /// The log uses no name twice. A copy of the storage that was away for a moment may
-    /// still have an older file of a name. If the name were then changed on all copies,
-    /// that copy would change it for the older file, and nobody could open the file any
-    /// more, because the copies differ.
-    pub fn name(&self, name: &str) -> String {
-        match segment_number(name) {
-            Some(_) => name.to_owned(),
-            None => format!("{name}{}", self.suffix),
-        }
+        let who = String::from_utf8_lossy(&found);
+        let who = who.trim_end().split_once(' ').map_or("", |(_, who)| who);
+        Err(io::Error::other(format!("{who} has taken over")))
     }
 }
 
@@ -284,9 +314,10 @@ fn remove_prepared(anchor: &Anchor, is_shared: bool) -> Result<Vec<Error>, Error
 /// machine before it gives the machine's lock away.
 pub const LEASE: Duration = Duration::from_secs(5);
 
-/// A lock check may be this old when a reply is about to leave. With 20 checks a second
-/// at most, a server that only answers reads pays little.
-pub const RECENT: Duration = Duration::from_millis(50);
+/// When a reply is ready to leave and the last lock check began longer ago than this,
+/// another one is made. With 20 checks a second at most, a server that only answers
+/// reads pays little.
+pub const RECHECK_AFTER: Duration = Duration::from_millis(50);
 
 /// How often a server that has nothing to write checks that the directory is still its
 /// own. Without this, clients could wait in `reserve` for ever, at a server that
@@ -308,14 +339,14 @@ impl Binlog {
     /// ago, by a lock check if need be. On shared storage, nothing may leave after an
     /// error. Call it right before, and not under the server's lock.
     pub fn ensure_lease(&self) -> Result<(), Failed> {
-        let Some(lease) = &self.lease else {
+        let Some(lock) = self.storage.shared_lock() else {
             return Ok(());
         };
-        let asked = self.storage.now();
-        while !lease.covers(asked, self.storage.now()) {
+        let ready_at = lock.now();
+        while !self.lease.is_valid_for(ready_at, lock.now()) {
             // Other threads with replies use the same check.
-            let checking = locked(lease.checking.lock());
-            let checked = match lease.covers(asked, self.storage.now()) {
+            let checking = locked(self.lease.checking.lock());
+            let checked = match self.lease.is_valid_for(ready_at, lock.now()) {
                 true => Ok(()),
                 false => self.check_lock(),
             };
@@ -330,12 +361,11 @@ impl Binlog {
 
     /// Whether the directory is still ours.
     pub(super) fn check_lock(&self) -> Result<(), Error> {
-        let Some(lease) = &self.lease else {
-            return Ok(());
-        };
-        let began = self.storage.now();
-        self.storage.check_lock().map_err(Error::Lost)?;
-        lease.renew(began);
+        if let Some(lock) = self.storage.shared_lock() {
+            let began = lock.now();
+            lock.check().map_err(Error::Lost)?;
+            self.lease.renew(began);
+        }
         Ok(())
     }
 }
@@ -347,11 +377,12 @@ impl Lease {
         self.checked_at.fetch_max(nanos, Ordering::AcqRel);
     }
 
-    /// Whether a reply may leave now for which the question was asked at `asked`.
-    fn covers(&self, asked: Duration, now: Duration) -> bool {
+    /// Whether replies may leave now that were ready at `ready_at`.
+    fn is_valid_for(&self, ready_at: Duration, now: Duration) -> bool {
         let checked_at = self.checked_at.load(Ordering::Acquire);
         let checked_at = Duration::from_nanos(checked_at);
-        !checked_at.is_zero() && checked_at + RECENT >= asked && checked_at + LEASE > now
+        let is_recent = checked_at + RECHECK_AFTER >= ready_at;
+        !checked_at.is_zero() && is_recent && checked_at + LEASE > now
     }
 }
 
@@ -370,10 +401,10 @@ mod tests {
     fn a_server_that_finds_another_owner_in_the_lock_file_has_lost_the_lock() {
         let directory = tempfile::tempdir().unwrap();
         let first = raise(directory.path());
-        assert!(first.check_lock().is_ok());
+        assert!(first.check().is_ok());
         let second = raise(directory.path());
-        assert!(second.check_lock().is_ok());
-        let lost = first.check_lock().unwrap_err().to_string();
+        assert!(second.check().is_ok());
+        let lost = first.check().unwrap_err().to_string();
         let who = format!("process {} on ", std::process::id());
         assert!(
             lost.starts_with(&who) && lost.ends_with(" has taken over"),
@@ -402,7 +433,7 @@ mod tests {
         fcntl(&fence.file, FcntlArg::F_SETLK(&release)).unwrap();
         take().unwrap();
         assert_eq!(lock_whole(&fence.file, false), Err(Errno::EAGAIN));
-        let lost = fence.check_lock().unwrap_err().to_string();
+        let lost = fence.check().unwrap_err().to_string();
         assert_eq!(lost, "another server has it");
     }
 
@@ -436,7 +467,7 @@ mod tests {
             ]
         );
         assert_eq!(fence.name("binlog.2"), "binlog.2");
-        assert!(fence.is_shared());
+        assert!(fence.shared_lock().is_some());
         assert_eq!(
             fence.name("binlog.spare2"),
             format!("binlog.spare2{}", fence.suffix)
@@ -463,7 +494,7 @@ mod tests {
         }
     }
 
-    /// A file server that had no room may have one copy of a file where three
+    /// A file server that had no room may have one replica of a file where three
     /// belong; then nobody can open or remove it while another one is away.
     /// Here a directory is such a file.
     #[test]
@@ -488,7 +519,7 @@ mod tests {
             Fence::lock(&anchor, directory.path(), false).unwrap()
         };
         let fence = lock();
-        assert!(!fence.is_shared());
+        assert!(fence.shared_lock().is_none());
         assert_eq!(fs::read(directory.path().join("lock")).unwrap(), b"");
         // Files that were copied here from a shared directory belong to no
         // server.
@@ -503,18 +534,18 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_needs_a_lock_check_that_is_recent_when_asked_for_and_not_old_when_sent() {
+    fn a_reply_needs_a_lock_check_that_is_recent_when_it_is_ready_and_not_old_when_it_is_sent() {
         let at = Duration::from_millis;
         let lease = Lease::default();
-        assert!(!lease.covers(at(0), at(0)), "nothing was checked yet");
+        assert!(!lease.is_valid_for(at(0), at(0)), "nothing was checked yet");
         lease.renew(at(10_000));
-        assert!(lease.covers(at(9_000), at(10_000)));
-        assert!(lease.covers(at(10_050), at(10_050)));
-        assert!(!lease.covers(at(10_051), at(10_051)));
-        assert!(lease.covers(at(10_050), at(14_999)));
-        assert!(!lease.covers(at(10_050), at(15_000)));
+        assert!(lease.is_valid_for(at(9_000), at(10_000)));
+        assert!(lease.is_valid_for(at(10_050), at(10_050)));
+        assert!(!lease.is_valid_for(at(10_051), at(10_051)));
+        assert!(lease.is_valid_for(at(10_050), at(14_999)));
+        assert!(!lease.is_valid_for(at(10_050), at(15_000)));
         // A check that began before another one, and ended after it.
         lease.renew(at(9_900));
-        assert!(lease.covers(at(10_050), at(10_050)));
+        assert!(lease.is_valid_for(at(10_050), at(10_050)));
     }
 }

@@ -306,7 +306,8 @@ impl Binlog {
     fn commit_until_closed(&self, mut tell: impl FnMut(Event<'_>)) {
         // Set before the queue is read: so who asks for something later wakes this thread.
         self.committer.get_or_init(thread::current);
-        let longest = self.lease.as_ref().map_or(Duration::MAX, |_| CHECK_EVERY);
+        let shared = self.storage.shared_lock();
+        let longest = shared.map_or(Duration::MAX, |_| CHECK_EVERY);
         while self.failure.get().is_none() && self.commit_for_others().is_ok() {
             let queue = self.commit_queue();
             if queue.is_closed {

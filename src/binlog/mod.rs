@@ -159,7 +159,7 @@ mod tail;
 pub use error::Error;
 pub use files::{Room, WithJobs};
 pub use format::{Record, Update, lens, longest_put, put_len};
-pub use lease::{LEASE, RECENT};
+pub use lease::{LEASE, RECHECK_AFTER, SharedLock};
 pub use log::Waiter;
 
 use crate::engine::{Change, Engine, StoredJob};
@@ -353,8 +353,8 @@ pub struct Binlog {
     /// With `tail`: the segments thread is asked for something, or has done it.
     files_changed: Condvar,
     failure: OnceLock<Error>,
-    /// `None` where no other machine can take the directory over.
-    lease: Option<Lease>,
+    /// Not used where no other machine can take the directory over.
+    lease: Lease,
 }
 
 impl Binlog {
@@ -462,7 +462,7 @@ impl Binlog {
         writer: Writer,
     ) -> Binlog {
         Binlog {
-            lease: storage.is_shared().then(Lease::default),
+            lease: Lease::default(),
             storage,
             sync,
             segment_size,

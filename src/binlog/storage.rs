@@ -7,9 +7,9 @@
 
 use super::error::{Error, is_full};
 use super::format::segment_number;
-use super::lease::Fence;
+use super::lease::{Fence, SharedLock};
 use super::segment::chunk_len;
-use crate::sys::{allocate, forget_pages, time_since_boot, unshare, write_in_place};
+use crate::sys::{allocate, forget_pages, unshare, write_in_place};
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, openat, renameat};
 use nix::libc;
@@ -24,7 +24,6 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 /// A flat directory of files.
 ///
@@ -59,20 +58,14 @@ pub trait Storage: Send + Sync {
         // The standard library seeds this from the system's random source.
         RandomState::new().build_hasher().finish() as u32
     }
-    /// Whether another machine could take the directory over while we use it.
-    /// Then we append nothing to another server's segment, see `lease`.
+    /// The lock of the directory, if another machine could take the directory over
+    /// while we use it: see `lease`.
+    fn shared_lock(&self) -> Option<&dyn SharedLock> {
+        None
+    }
+    /// Whether that is so. Then we append nothing to another server's segment.
     fn is_shared(&self) -> bool {
-        false
-    }
-    /// An error if the directory is not ours any more. Then what was written
-    /// before, synced or not, may not be acknowledged.
-    fn check_lock(&self) -> io::Result<()> {
-        Ok(())
-    }
-    /// The time since some moment in the past. Unlike other clocks, this one
-    /// goes on while the machine is suspended.
-    fn now(&self) -> Duration {
-        time_since_boot()
+        self.shared_lock().is_some()
     }
 }
 
@@ -149,9 +142,7 @@ impl Directory {
 
     fn opened(&self, flags: OFlag, name: &str) -> io::Result<Arc<dyn File>> {
         let file = self.anchor.file(&self.fence.name(name), flags)?;
-        if self.is_shared() {
-            forget_pages(&file)?;
-        }
+        self.fence.forget_stale(&file)?;
         Ok(Arc::new(file))
     }
 }
@@ -170,17 +161,10 @@ impl Storage for Directory {
     }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn File>> {
-        self.check_lock()?;
-        let name = self.fence.name(name);
+        let name = self.fence.name_to_change(name)?;
         let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL;
         let made = self.anchor.file(&name, flags);
-        // GlusterFS leaves such a file on the copies that had room. While one
-        // that had none is away, nobody can open or remove it, and no server
-        // could start. Only we know this name.
-        if self.is_shared() && made.as_ref().is_err_and(is_full) {
-            self.anchor.remove(&name).ok();
-        }
-        let file = made?;
+        let file = made.inspect_err(|error| self.fence.undo_create(&self.anchor, &name, error))?;
         write_in_place(file.as_fd());
         Ok(Arc::new(file))
     }
@@ -189,7 +173,6 @@ impl Storage for Directory {
     /// so no other server writes here. On shared storage, a server that has lost the
     /// lock has no file left to rename.
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        self.check_lock()?;
         // A segment begins: the next start must find it at the directory's path.
         if segment_number(to).is_some() {
             self.fence.must_be_in_place(&self.anchor)?;
@@ -197,7 +180,7 @@ impl Storage for Directory {
         let (directory, from, to) = (
             &self.anchor.directory,
             self.fence.name(from),
-            self.fence.name(to),
+            self.fence.name_to_change(to)?,
         );
         let find = || faccessat(directory, &*to, AccessFlags::F_OK, AtFlags::empty());
         match again(find) {
@@ -208,8 +191,7 @@ impl Storage for Directory {
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        self.check_lock()?;
-        self.anchor.remove(&self.fence.name(name))
+        self.anchor.remove(&self.fence.name_to_change(name)?)
     }
 
     fn sync(&self) -> io::Result<()> {
@@ -226,12 +208,8 @@ impl Storage for Directory {
         Some(blocks.saturating_mul(len))
     }
 
-    fn is_shared(&self) -> bool {
-        self.fence.is_shared()
-    }
-
-    fn check_lock(&self) -> io::Result<()> {
-        self.fence.check_lock()
+    fn shared_lock(&self) -> Option<&dyn SharedLock> {
+        self.fence.shared_lock()
     }
 }
 
@@ -475,7 +453,7 @@ mod tests {
         directory.remove("binlog.1").unwrap();
         assert_eq!(directory.list().unwrap(), ["lock"]);
         let is_shared = crate::sys::is_shared(&fs::File::open(place.path()).unwrap());
-        assert_eq!(directory.is_shared(), is_shared.unwrap());
+        assert_eq!(directory.shared_lock().is_some(), is_shared.unwrap());
     }
 
     #[test]
@@ -488,12 +466,12 @@ mod tests {
             Directory { anchor, fence }
         };
         let first = open();
-        assert!(first.is_shared());
+        assert!(first.shared_lock().is_some());
         first.create("binlog.spare").unwrap();
         first.rename("binlog.spare", "binlog.1").unwrap();
         assert_eq!(first.list().unwrap().len(), 2);
         let second = open();
-        assert!(first.check_lock().is_err() && second.check_lock().is_ok());
+        assert!(first.fence.check().is_err() && second.fence.check().is_ok());
         assert!(first.create("binlog.spare").is_err());
         assert!(first.remove("binlog.1").is_err());
         second.remove("binlog.1").unwrap();
@@ -504,8 +482,8 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let directory = Directory::lock(place.path(), false).unwrap();
         assert_ne!(directory.random(), directory.random());
-        let before = directory.now();
-        while directory.now() == before {}
+        let before = directory.fence.now();
+        while directory.fence.now() == before {}
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::disk::{Disk, Random};
 use crate::model::{Jobs, Server, Traffic};
 use crate::search;
 use beanpole::binlog::storage::{File, Storage};
-use beanpole::binlog::{Binlog, Failed, LEASE, RECENT, SyncMode};
+use beanpole::binlog::{Binlog, Failed, LEASE, RECHECK_AFTER, SharedLock, SyncMode};
 use beanpole::protocol::RestsOn;
 use std::collections::BTreeMap;
 use std::io;
@@ -145,14 +145,14 @@ impl Storage for Machine {
     }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn File>> {
-        self.check_lock()?;
+        self.check()?;
         self.before_change();
         let file = self.shared.disk.create(&self.own_name(name))?;
         Ok(self.file(name, file))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        self.check_lock()?;
+        self.check()?;
         // The machine has asked before whether the new name is taken.
         let is_taken = self.shared.disk.number_of(to).is_some();
         self.before_change();
@@ -164,7 +164,7 @@ impl Storage for Machine {
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        self.check_lock()?;
+        self.check()?;
         self.before_change();
         self.shared.disk.remove(&self.own_name(name))
     }
@@ -174,11 +174,13 @@ impl Storage for Machine {
         self.shared.disk.sync()
     }
 
-    fn is_shared(&self) -> bool {
-        true
+    fn shared_lock(&self) -> Option<&dyn SharedLock> {
+        Some(self)
     }
+}
 
-    fn check_lock(&self) -> io::Result<()> {
+impl SharedLock for Machine {
+    fn check(&self) -> io::Result<()> {
         let is_ours = self.shared.holder.load(Ordering::SeqCst) == self.number;
         if let Some(event) = self.answered.lock().unwrap().take() {
             event();
@@ -348,7 +350,7 @@ fn a_server_that_has_lost_the_lock_tells_nothing_of_jobs_soon_after_its_last_loc
     shared.holder.store(2, Ordering::SeqCst);
     // What the last lock check says holds for a moment. The storage takes longer to
     // give the lock of a silent machine away.
-    shared.pass(RECENT);
+    shared.pass(RECHECK_AFTER);
     assert_eq!(log.ensure_lease(), Ok(()));
     shared.pass(Duration::from_nanos(1));
     assert_eq!(log.ensure_lease(), Err(Failed));

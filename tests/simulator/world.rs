@@ -58,6 +58,7 @@
 //! never set while a process runs, threads can always be started, and clients have
 //! no addresses.
 
+use crate::binlog::SharedLock;
 use crate::binlog::storage::{File, Storage};
 use crate::simulator::disk::{Disk, Random};
 use crate::simulator::hangup::Door;
@@ -462,18 +463,18 @@ impl Storage for Drive {
     }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn File>> {
-        self.check_lock()?;
+        self.shared_lock().map_or(Ok(()), SharedLock::check)?;
         let created = self.on(Kind::Name, || self.disk.create(name));
         created.map(|file| self.handle(file))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        self.check_lock()?;
+        self.shared_lock().map_or(Ok(()), SharedLock::check)?;
         self.on(Kind::Name, || self.disk.rename(from, to))
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        self.check_lock()?;
+        self.shared_lock().map_or(Ok(()), SharedLock::check)?;
         self.on(Kind::Name, || self.disk.remove(name))
     }
 
@@ -481,14 +482,20 @@ impl Storage for Drive {
         self.on(Kind::SyncNames, || Storage::sync(&self.disk))
     }
 
-    fn is_shared(&self) -> bool {
-        self.is_shared
+    fn shared_lock(&self) -> Option<&dyn SharedLock> {
+        match self.is_shared {
+            true => Some(self),
+            false => None,
+        }
     }
 
-    fn check_lock(&self) -> io::Result<()> {
-        if !self.is_shared {
-            return Ok(());
-        }
+    fn random(&self) -> u32 {
+        threads::below(1 << 32) as u32
+    }
+}
+
+impl SharedLock for Drive {
+    fn check(&self) -> io::Result<()> {
         self.on(Kind::Read, || {
             self.disk.list()?;
             match is_replaced() {
@@ -504,10 +511,6 @@ impl Storage for Drive {
         with(|world| world.clock_read_at.insert(id, (now, 0)));
         threads::pass();
         Duration::from_nanos(now)
-    }
-
-    fn random(&self) -> u32 {
-        threads::below(1 << 32) as u32
     }
 }
 
