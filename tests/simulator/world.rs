@@ -70,8 +70,9 @@ use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// So many files may be open at a time, however many segments there are.
-const DESCRIPTORS: usize = 6;
+/// So many files may be open at a time, however many segments there are: the current
+/// segment, four prepared ones, and four that begin in the batch that is being written.
+const DESCRIPTORS: usize = 9;
 
 /// For so long a process stands still. This is the shortest time that
 /// beanpole-machines(7) allows storage to wait for a silent machine.
