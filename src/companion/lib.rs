@@ -11,14 +11,13 @@
 //! ```
 //!
 //! Modules on the left use those on the right, which need not be neighbours;
-//! none uses one on its left, and no command uses another. `inspection` reads a
-//! binlog without a server. `exposition` writes the metrics of a server, and `http`
-//! serves them and the console to browsers. All modules may use `signals` and
+//! none uses one on its left, and no command uses another, but that the console serves
+//! what `metrics` writes, too. `inspection` reads a binlog without a server, and `http`
+//! serves the metrics, and the console to browsers. All modules may use `signals` and
 //! `values`, which reads the values of the command line.
 
 pub mod command;
 mod commands;
-mod exposition;
 pub mod failure;
 mod http;
 pub mod inspection;
@@ -32,8 +31,8 @@ use clap::Args;
 use clap::error::ErrorKind;
 use command::{Entry, Interval, Invocation, Run, program, said};
 use commands::{
-    acts, binlog, check, clients, console, dump, ls, metrics, ping, put, raw, reserve, stats, tail,
-    top, why, work,
+    acts, binlog, console, dump, health, ls, metrics, ping, put, raw, reserve, stats, tail, top,
+    work,
 };
 use failure::{Failure, Outcome};
 use server::address::{ADDRESS_VARIABLE, Address, DEFAULT_PORT, Server, warn_of};
@@ -48,12 +47,12 @@ use values::Parse;
 const LOOKING: &[Entry] = &[
     Entry::of::<top::Top>("top", "show servers and their tubes on a live screen"),
     Entry::of::<console::Serve>("console", "serve a page for the browser that shows servers, tubes and jobs"),
-    Entry::of::<why::Why>("why", "say what keeps jobs from being done, the worst first"),
+    Entry::of::<health::Why>("why", "say what keeps jobs from being done, the worst first"),
     Entry::of::<stats::Stats>("stats", "show the statistics of the server, of a tube or of a job"),
     Entry::of::<stats::List>("tubes", "list the tubes and what is in them"),
-    Entry::of::<clients::Clients>("clients", "list the connections: who puts, who works and who waits"),
+    Entry::of::<stats::Clients>("clients", "list the connections: who puts, who works and who waits"),
     Entry::of::<metrics::Metrics>("metrics", "write the statistics as text for Prometheus, or serve them"),
-    Entry::of::<check::Check>("check", "say in one line whether a server is well, for monitoring"),
+    Entry::of::<health::Check>("check", "say in one line whether a server is well, for monitoring"),
     Entry::of::<ping::Ping>("ping", "measure how fast servers answer"),
     Entry::of::<tail::Tail>("tail", "show jobs as they are put, of all tubes or of some"),
     Entry::of::<ls::Ls>("ls", "list the jobs of a server or of some tubes"),

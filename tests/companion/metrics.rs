@@ -139,7 +139,7 @@ fn the_alert_rules_and_the_dashboard_name_metrics_that_exist() {
     let server = Server::start(&servers()[0], &[]);
     tell(&server, "$ put -q -t mail x");
     let (_, written) = server.run(&["metrics", "--age"]);
-    let source = include_str!("../../src/companion/exposition.rs");
+    let source = include_str!("../../src/companion/commands/metrics.rs");
     let rules = include_str!("../../src/packaging/prometheus-rules.yml");
     let dashboard = include_str!("../../src/packaging/grafana-dashboard.json");
     for text in [rules, dashboard] {

@@ -1,17 +1,25 @@
 //! `metrics`: the statistics as text for Prometheus. The text is printed, put
-//! into a file for a textfile collector, or served by HTTP.
+//! into a file for a textfile collector, or served by HTTP; the console serves it, too.
+//!
+//! The names of counters end in `_total`; units are seconds and bytes. What a
+//! server does not tell is left out. `beanstalk_up` says whether a server
+//! answers; if it does not, this is its only metric.
 
 use crate::command::{Invocation, Run, last_of};
-use crate::exposition::{KIND, SCRAPE_PATIENCE, Wanted, scrape};
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 use crate::http::{self, Answer, Request, Site};
 use crate::server::address::Server;
-use crate::server::tubes::{Pattern, Patterns};
+use crate::server::client::Client;
+use crate::server::stats::{Facts, State};
+use crate::server::tubes::{Pattern, Patterns, Sample};
+use crate::server::watch::Known;
 use crate::signals::end_at_signals;
-use crate::text::output::WholeFile;
-use crate::text::output::{complain, note, print};
+use crate::text::output::{WholeFile, complain, note, print};
 use crate::values::parse;
 use clap::{Args, ValueHint};
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::fmt::Display;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -86,5 +94,274 @@ impl Site for Scraped {
         let (text, failures) = scrape(&self.servers, self.patience, &self.wanted);
         failures.iter().for_each(|failure| complain!("{failure}"));
         Ok(Answer::ok(KIND, text))
+    }
+}
+
+/// The content type of the text.
+pub const KIND: &str = "text/plain; version=0.0.4; charset=utf-8";
+/// How long a server may take to answer for a scrape: as a rule, a scraper
+/// gives up after 10 seconds.
+pub const SCRAPE_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Which metrics are wanted beside those of the server.
+#[derive(Default)]
+pub struct Wanted {
+    /// Of these tubes.
+    pub tubes: Patterns,
+    /// Of so many of them: those in trouble first, and then the largest.
+    pub most: Option<usize>,
+    /// With what the next ready job of each tube tells.
+    pub age: bool,
+}
+
+/// The metrics, with a label for each server if there are several, and why
+/// servers gave none.
+pub fn scrape(servers: &[Server], patience: Duration, wanted: &Wanted) -> (String, Vec<Failure>) {
+    let mut metrics = Exposition::default();
+    let mut failures = Vec::new();
+    for server in servers {
+        metrics.server = match servers.len() {
+            1 => String::new(),
+            _ => format!("server=\"{}\"", escaped(&server.title())),
+        };
+        let known = ask(server, patience, wanted);
+        let is_up = u8::from(known.is_ok());
+        metrics.add("up", &[], is_up);
+        match known {
+            Ok(known) => metrics.of(&known, wanted),
+            Err(failure) => failures.push(failure),
+        }
+    }
+    (metrics.text(), failures)
+}
+
+fn ask(server: &Server, patience: Duration, wanted: &Wanted) -> Outcome<Known> {
+    let mut client = Client::connect(&server.address, patience)?;
+    let sample = Sample::once(&mut client, &wanted.tubes, wanted.age)?;
+    let mut known = Known::default();
+    known.take(Duration::ZERO, sample);
+    Ok(known)
+}
+
+/// The metrics in their order: the name of each, the key of the statistics that is
+/// its only value, if there is one, and its help. Those of tubes say so.
+#[rustfmt::skip]
+const METRICS: &[(&str, &str, &str)] = &[
+    ("up", "", "Whether the server answers."),
+    ("info", "", "The server, as a metric that is always 1."),
+    ("draining", "", "Whether the server takes no new jobs."),
+    ("put_refusal", "", "Whether puts are refused for this reason."),
+    ("jobs", "", "Jobs by state."),
+    ("commands_total", "", "Commands received."),
+    ("cpu_seconds_total", "", "CPU time spent."),
+    ("urgent_jobs", "current-jobs-urgent", "Ready jobs with a priority below 1024."),
+    ("job_timeouts_total", "job-timeouts", "Reservations that timed out."),
+    ("jobs_created_total", "total-jobs", "Jobs put."),
+    ("puts_refused_total", "puts-refused", "Puts refused for want of room or in drain mode."),
+    ("max_job_size_bytes", "max-job-size", "The largest body that the server takes."),
+    ("memory_used_bytes", "memory-used", "Memory that jobs take."),
+    ("memory_limit_bytes", "max-memory", "The limit of that memory; 0 if there is none."),
+    ("tubes", "current-tubes", "Tubes that exist."),
+    ("connections", "current-connections", "Open connections."),
+    ("connections_limit", "max-connections", "The highest number of open connections."),
+    ("producer_connections", "current-producers", "Open connections that have put a job."),
+    ("worker_connections", "current-workers", "Open connections that have reserved a job."),
+    ("waiting_connections", "current-waiting", "Connections that wait for a job."),
+    ("connections_opened_total", "total-connections", "Connections accepted."),
+    ("uptime_seconds", "uptime", "Time since the server was started."),
+    ("binlog_oldest_index", "binlog-oldest-index", "The oldest binlog file needed."),
+    ("binlog_current_index", "binlog-current-index", "The binlog file being written."),
+    ("binlog_max_size_bytes", "binlog-max-size", "The size at which a new binlog file is begun."),
+    ("binlog_size_bytes", "binlog-size", "The size of all binlog files."),
+    ("binlog_live_bytes", "binlog-live-size", "What the binlog's jobs take of that size."),
+    ("binlog_records_written_total", "binlog-records-written", "Records written to the binlog."),
+    ("binlog_records_migrated_total", "binlog-records-migrated", "Records moved by compaction."),
+    ("tube_jobs", "", "Jobs of the tube by state."),
+    ("tube_urgent_jobs", "current-jobs-urgent", "Ready jobs of the tube with a priority below 1024."),
+    ("tube_jobs_created_total", "total-jobs", "Jobs put into the tube."),
+    ("tube_using_connections", "current-using", "Connections that use the tube."),
+    ("tube_watching_connections", "current-watching", "Connections that watch the tube."),
+    ("tube_waiting_connections", "current-waiting", "Connections that wait for a job of the tube."),
+    ("tube_deletes_total", "cmd-delete", "Jobs of the tube that were deleted."),
+    ("tube_reserves_total", "total-reserves", "Reservations of jobs of the tube."),
+    ("tube_releases_total", "total-releases", "Releases of jobs of the tube."),
+    ("tube_buries_total", "total-buries", "Burials of jobs of the tube."),
+    ("tube_timeouts_total", "total-timeouts", "Reservations of jobs of the tube that timed out."),
+    ("tube_kicks_total", "total-kicks", "Kicks of jobs of the tube."),
+    ("tube_pauses_total", "cmd-pause-tube", "Pauses of the tube."),
+    ("tube_pause_left_seconds", "pause-time-left", "Time until the tube's pause ends."),
+    ("tube_next_ready_age_seconds", "", "Age of the next ready job of the tube."),
+    ("tube_failing_job_tries", "", "Tries of a job of the tube that fails at each; 0 without one."),
+];
+
+/// The samples of each metric.
+#[derive(Default)]
+struct Exposition {
+    samples: HashMap<&'static str, String>,
+    /// The label of the server whose samples come next.
+    server: String,
+}
+
+impl Exposition {
+    fn of(&mut self, known: &Known, wanted: &Wanted) {
+        let facts = &known.server.facts;
+        let labels = ["version", "id", "hostname", "os", "platform"];
+        self.add("info", &labels.map(|key| (key, facts.text(key))), 1);
+        let is_draining = facts.text("draining") == "true";
+        self.add("draining", &[], u8::from(is_draining));
+        if let Some(refusal) = facts.get("put-refusal") {
+            for reason in ["memory", "disk", "draining"] {
+                let is_so = u8::from(refusal == reason);
+                self.add("put_refusal", &[("reason", reason)], is_so);
+            }
+        }
+        for (state, jobs) in State::ALL.into_iter().zip(facts.jobs()) {
+            self.add("jobs", &[("state", state.name())], jobs);
+        }
+        for (key, value) in facts.iter() {
+            if let Some(command) = key.strip_prefix("cmd-") {
+                self.add("commands_total", &[("command", command)], value);
+            }
+        }
+        for (mode, key) in [("user", "rusage-utime"), ("system", "rusage-stime")] {
+            self.add("cpu_seconds_total", &[("mode", mode)], facts.text(key));
+        }
+        self.plain(false, facts, &[]);
+        let mut tubes: Vec<_> = known.tubes.iter().collect();
+        if let Some(most) = wanted.most {
+            let jobs = |facts: &Facts| facts.jobs().iter().sum::<u64>();
+            tubes.sort_by_key(|(_, tube)| Reverse((tube.severity(), jobs(tube.facts()))));
+            tubes.truncate(most);
+            tubes.sort_by_key(|(name, _)| *name);
+        }
+        for (name, tube) in tubes {
+            let label = ("tube", name.as_str());
+            for (state, jobs) in State::ALL.into_iter().zip(tube.facts().jobs()) {
+                self.add("tube_jobs", &[label, ("state", state.name())], jobs);
+            }
+            self.plain(true, tube.facts(), &[label]);
+            if let Some(age) = tube.age {
+                self.add("tube_next_ready_age_seconds", &[label], age);
+            }
+            if wanted.age {
+                let tries = tube.suspect.as_ref().map_or(0, |job| job.reserves);
+                self.add("tube_failing_job_tries", &[label], tries);
+            }
+        }
+    }
+
+    /// Adds the values of keys, as far as the server tells them.
+    fn plain(&mut self, of_tube: bool, facts: &Facts, labels: &[(&str, &str)]) {
+        for (name, key, _) in METRICS {
+            if name.starts_with("tube_") == of_tube
+                && let Some(value) = facts.get(key)
+            {
+                self.add(name, labels, value);
+            }
+        }
+    }
+
+    /// Adds a sample to the metric of this name.
+    fn add(&mut self, name: &'static str, labels: &[(&str, &str)], value: impl Display) {
+        let label = |(key, value): &(&str, &str)| format!("{key}=\"{}\"", escaped(value));
+        let mut labels: Vec<_> = labels.iter().map(label).collect();
+        labels.extend(Some(self.server.clone()).filter(|label| !label.is_empty()));
+        let labels = match labels.as_slice() {
+            [] => String::new(),
+            some => format!("{{{}}}", some.join(",")),
+        };
+        *self.samples.entry(name).or_default() += &format!("beanstalk_{name}{labels} {value}\n");
+    }
+
+    fn text(&self) -> String {
+        let text = |(name, _, help): &(&str, &str, &str)| {
+            let samples = self.samples.get(name)?;
+            let kind = if name.ends_with("_total") {
+                "counter"
+            } else {
+                "gauge"
+            };
+            Some(format!(
+                "# HELP beanstalk_{name} {help}\n# TYPE beanstalk_{name} {kind}\n{samples}"
+            ))
+        };
+        METRICS.iter().filter_map(text).collect()
+    }
+}
+
+/// The value of a label, as the text format requires it.
+fn escaped(value: &str) -> String {
+    let value = value.replace('\\', "\\\\").replace('"', "\\\"");
+    value.replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use beanpole::protocol::TubeName;
+
+    /// The metrics of a server that says this, and of its tubes.
+    fn metrics(server: &str, tubes: &[(&str, &str)], most: Option<usize>) -> String {
+        let facts = |text: &str| Facts::parse(text.as_bytes()).unwrap();
+        let named =
+            |(name, text): &(&str, &str)| (TubeName::parse(name.as_bytes()).unwrap(), facts(text));
+        let mut known = Known::default();
+        let sample = Sample {
+            server: facts(server),
+            tubes: tubes.iter().map(named).collect(),
+            ..Sample::default()
+        };
+        known.take(Duration::ZERO, sample);
+        let wanted = Wanted {
+            most,
+            ..Wanted::default()
+        };
+        let mut metrics = Exposition::default();
+        metrics.of(&known, &wanted);
+        metrics.text()
+    }
+
+    #[test]
+    fn refusals_and_room_are_written_if_the_server_reports_them() {
+        let stats = "memory-used: 900\nmax-memory: 1000\nbinlog-size: 70\nbinlog-live-size: 20\n\
+                     put-refusal: memory\nputs-refused: 7\nmax-connections: 100";
+        let text = metrics(
+            stats,
+            &[("a", "total-timeouts: 3\ntotal-reserves: 9")],
+            None,
+        );
+        for line in [
+            "beanstalk_put_refusal{reason=\"memory\"} 1",
+            "beanstalk_put_refusal{reason=\"disk\"} 0",
+            "beanstalk_puts_refused_total 7",
+            "beanstalk_memory_used_bytes 900",
+            "beanstalk_memory_limit_bytes 1000",
+            "beanstalk_binlog_size_bytes 70",
+            "beanstalk_binlog_live_bytes 20",
+            "beanstalk_connections_limit 100",
+            "beanstalk_tube_timeouts_total{tube=\"a\"} 3",
+            "beanstalk_tube_reserves_total{tube=\"a\"} 9",
+        ] {
+            assert!(text.contains(&format!("\n{line}\n")), "{line}\n{text}");
+        }
+        let text = metrics("uptime: 1", &[("a", "current-jobs-ready: 1")], None);
+        assert!(
+            !text.contains("refus") && !text.contains("timeouts"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_bound_keeps_tubes_in_trouble_first_and_then_the_largest() {
+        let watched = "current-watching: 1\ncurrent-jobs-ready";
+        let (small, large) = (format!("{watched}: 1"), format!("{watched}: 9"));
+        let tubes = [
+            ("buried", "current-jobs-buried: 1"),
+            ("large", large.as_str()),
+            ("small", small.as_str()),
+        ];
+        let text = metrics("uptime: 1", &tubes, Some(2));
+        assert!(text.contains("buried") && text.contains("large"), "{text}");
+        assert!(!text.contains("small"), "{text}");
     }
 }

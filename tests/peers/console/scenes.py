@@ -73,7 +73,7 @@ class Scene:
 
     def shows(self, text, badges, known=rb'"known":true|"lost":"', path="servers"):
         """The page says this, and its tubes have these badges, soon after the console
-        knows of it from its samples, which come each two seconds."""
+        knows of it from its samples, which come each second."""
         console = subprocess.Popen([self.beanpole, "-a", str(self.port), "console", "--listen", "127.0.0.1:0"], stderr=subprocess.PIPE, text=True)
         try:
             url = re.search(r"http://\S+", console.stderr.readline()).group()

@@ -7,7 +7,7 @@
 //! its own that suddenly means our address: [`crate::http`] refuses that.
 
 use super::jobs;
-use crate::exposition::{self, SCRAPE_PATIENCE, Wanted, scrape};
+use crate::commands::metrics::{self, SCRAPE_PATIENCE, Wanted, scrape};
 use crate::failure::{Failure, Outcome};
 use crate::http::{Answer, Request, Site};
 use crate::server::client::Client;
@@ -103,7 +103,7 @@ impl Site for Console {
                 let _turn = self.turn()?;
                 let servers = [server.named.clone()];
                 let (text, _) = scrape(&servers, SCRAPE_PATIENCE, &Wanted::default());
-                return Ok(Answer::ok(exposition::KIND, text));
+                return Ok(Answer::ok(metrics::KIND, text));
             }
             _ => return Err(Answer::refusal(404, "there is no such page")),
         };
