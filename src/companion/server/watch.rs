@@ -29,8 +29,8 @@ const FORGET: Duration = Duration::from_secs(86_400);
 /// The longest time that a server may be silent before it counts as gone.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// A sample is followed by a pause that is this many times longer: a server with very
-/// many tubes answers for a tenth of the time at most.
-const RESPITE: u32 = 9;
+/// many tubes answers for a fifth of the time at most.
+const RESPITE: u32 = 4;
 /// A tube grows fast if a quarter of what is put into it stays there, and if it
 /// would have twice as many jobs in this time, in seconds.
 const DOUBLES_WITHIN: f64 = 600.0;
