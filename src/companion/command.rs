@@ -12,7 +12,7 @@ use crate::server::form::Form;
 use crate::server::tubes::{Pattern, Patterns};
 use crate::text::json::{self, Json};
 use crate::text::output::{complain, print};
-use crate::values::{self, Parse, parse};
+use crate::values::{Parse, parse};
 use beanpole::protocol::{JobId, TubeName};
 use clap::error::{ContextKind, ErrorKind};
 use clap::{ArgMatches, Args};
@@ -311,18 +311,6 @@ pub fn ids_of_input() -> Outcome<Vec<JobId>> {
     ids.map_err(|failure| failure.about("standard input"))
 }
 
-/// A number within these bounds.
-#[derive(Clone, Copy)]
-pub struct Number<const LEAST: u64, const MOST: u64>(pub usize);
-
-impl<const LEAST: u64, const MOST: u64> Parse for Number<LEAST, MOST> {
-    fn parse(text: &str) -> Result<Self, String> {
-        let number = values::number(text, LEAST, MOST)?;
-        let too_large = |_| format!("'{text}' is more than this machine can count");
-        usize::try_from(number).map(Number).map_err(too_large)
-    }
-}
-
 /// A time between a hundredth of a second and a day, for things that this
 /// program does itself.
 #[derive(Clone, Copy)]
@@ -342,17 +330,4 @@ impl Parse for Interval {
 /// Reads an operand as a value of the type `T`.
 pub fn word<T: Parse>(text: &str) -> Outcome<T> {
     T::parse(text).map_err(Failure::Usage)
-}
-
-/// Reads each of these operands as a value of the type `T`.
-pub fn words<T: Parse>(texts: &[String]) -> Outcome<Vec<T>> {
-    texts.iter().map(|text| word(text)).collect()
-}
-
-/// These tubes, or the tube `default` if there are none.
-pub fn tubes_or_default(tubes: Vec<TubeName>) -> Vec<TubeName> {
-    match tubes.is_empty() {
-        true => vec![TubeName::default()],
-        false => tubes,
-    }
 }

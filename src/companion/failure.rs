@@ -101,30 +101,23 @@ impl Failure {
     }
 
     /// The same failure, with what it is about in front of its text.
-    pub fn about(mut self, what: impl fmt::Display) -> Failure {
-        let about = format!("{what}: {self}");
-        if let Some(text) = self.text() {
-            *text = about;
-        }
-        self
+    pub fn about(self, what: impl fmt::Display) -> Failure {
+        self.map(|text| format!("{what}: {text}"))
     }
 
     /// The same failure, with another line after its text.
-    pub fn with(mut self, line: impl fmt::Display) -> Failure {
-        if let Some(text) = self.text() {
-            *text += &format!("\n{line}");
-        }
-        self
+    pub fn with(self, line: impl fmt::Display) -> Failure {
+        self.map(|text| format!("{text}\n{line}"))
     }
 
-    fn text(&mut self) -> Option<&mut String> {
+    fn map(self, change: impl FnOnce(String) -> String) -> Failure {
         match self {
-            Failure::Usage(text)
-            | Failure::Missing(text)
-            | Failure::Unreachable(text)
-            | Failure::Refused(text)
-            | Failure::Interrupted(text) => Some(text),
-            Failure::OutputClosed => None,
+            Failure::Usage(text) => Failure::Usage(change(text)),
+            Failure::Missing(text) => Failure::Missing(change(text)),
+            Failure::Unreachable(text) => Failure::Unreachable(change(text)),
+            Failure::Refused(text) => Failure::Refused(change(text)),
+            Failure::Interrupted(text) => Failure::Interrupted(change(text)),
+            Failure::OutputClosed => Failure::OutputClosed,
         }
     }
 

@@ -15,7 +15,7 @@ use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::num::NonZeroU64;
+use std::num::{NonZeroU64, NonZeroUsize};
 use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, Instant};
 
@@ -41,7 +41,7 @@ pub struct Conditions {
     parts: Vec<OsString>,
     /// at most N jobs (default: all)
     #[arg(short = 'n', long, value_name = "N")]
-    count: Option<NonZeroU64>,
+    count: Option<NonZeroUsize>,
 }
 
 fn states() -> impl TypedValueParser<Value = State> {
@@ -57,10 +57,9 @@ impl Conditions {
             some => some.into(),
         };
         let tubes = tubes.existing(client)?;
-        let count = self.count.map_or(u64::MAX, NonZeroU64::get);
         Ok(Selection {
             scope: Scope { tubes, states },
-            most: usize::try_from(count).unwrap_or(usize::MAX),
+            most: self.count.map_or(usize::MAX, NonZeroUsize::get),
             wanted: self.clone(),
         })
     }

@@ -17,7 +17,26 @@
 //! `values`, which reads the values of the command line.
 
 pub mod command;
-mod commands;
+mod commands {
+    //! The commands: a module for each one, or for a few that are alike. No command
+    //! uses another.
+
+    pub mod acts;
+    pub mod binlog;
+    pub mod console;
+    pub mod dump;
+    pub mod health;
+    pub mod ls;
+    pub mod metrics;
+    pub mod ping;
+    pub mod put;
+    pub mod raw;
+    pub mod reserve;
+    pub mod stats;
+    pub mod tail;
+    pub mod top;
+    pub mod work;
+}
 pub mod failure;
 mod http;
 pub mod inspection;

@@ -1,9 +1,6 @@
 //! Reads texts of the command line as values. The type says how.
 
-use beanpole::arguments::to_os;
 use beanpole::protocol::{JobId, Key, Limit, Priority, Seconds, TubeName, Unique};
-use std::ffi::OsString;
-use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
 
 /// A value that can be read from a text.
@@ -25,33 +22,9 @@ pub fn parse<T: Parse>(text: &str) -> Result<T, String> {
     T::parse(text)
 }
 
-impl Parse for String {
-    fn parse(text: &str) -> Result<String, String> {
-        Ok(text.into())
-    }
-}
-
-impl Parse for OsString {
-    fn parse(text: &str) -> Result<OsString, String> {
-        Ok(to_os(text))
-    }
-}
-
 impl Parse for u32 {
     fn parse(text: &str) -> Result<u32, String> {
         number(text, 0, u32::MAX)
-    }
-}
-
-impl Parse for NonZeroU32 {
-    fn parse(text: &str) -> Result<NonZeroU32, String> {
-        number(text, NonZeroU32::MIN, NonZeroU32::MAX)
-    }
-}
-
-impl Parse for NonZeroU64 {
-    fn parse(text: &str) -> Result<NonZeroU64, String> {
-        number(text, NonZeroU64::MIN, NonZeroU64::MAX)
     }
 }
 

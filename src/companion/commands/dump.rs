@@ -19,7 +19,7 @@ use crate::values::parse;
 use beanpole::protocol::TubeName;
 use clap::{Args, ValueHint};
 use std::ffi::OsString;
-use std::fs::{Metadata, metadata, remove_file};
+use std::fs::remove_file;
 use std::io::ErrorKind;
 use std::num::NonZeroU64;
 use std::path::Path;
@@ -123,7 +123,6 @@ impl Run for Load {
             written: None,
             cut: None,
         };
-        let size = metadata(path).ok().filter(Metadata::is_file);
         if !self.dry_run {
             let mut client = invocation.connect()?;
             let told = client.server_stats()?.number("max-job-size");
@@ -141,12 +140,6 @@ impl Run for Load {
             let count = dump.load(&batch)?;
             if count == 0 {
                 break;
-            }
-            if let Some(file) = &size {
-                // As if the rest were like what was read.
-                let Source { number, read, .. } = dump.source;
-                let total = u128::from(number) * u128::from(file.len()) / u128::from(read.max(1));
-                progress.expect(u64::try_from(total).unwrap_or(u64::MAX));
             }
             progress.add(count);
             if let Some(path) = note {

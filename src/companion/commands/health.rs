@@ -6,7 +6,7 @@
 //! pauses, of watchers or of the oldest job: whatever keeps ready jobs from being done, the
 //! age of the next one grows, and `why` tells what it is.
 
-use crate::command::{Interval, Invocation, Number, Run, Tubes};
+use crate::command::{Interval, Invocation, Run, Tubes};
 use crate::failure::{Failure, Outcome, Status};
 use crate::server::address::Server;
 use crate::server::client::Client;
@@ -20,7 +20,7 @@ use crate::text::json::{Json, json, line};
 use crate::text::output::print;
 use crate::values::{Parse, parse};
 use beanpole::protocol::{Seconds, TubeName};
-use clap::Args;
+use clap::{Args, value_parser};
 use std::cmp::Reverse;
 use std::process::ExitCode;
 use std::thread::sleep;
@@ -53,14 +53,12 @@ pub struct Check {
     #[arg(long, value_name = "[N,]N", value_parser = least)]
     workers_min: Option<Limit>,
     /// warn if more of the memory or connections is in use (default: never)
-    #[arg(long, value_name = "PERCENT", value_parser = parse::<Percent>)]
-    room: Option<Percent>,
+    #[arg(long, value_name = "PERCENT", value_parser = value_parser!(u64).range(1..=100))]
+    room: Option<u64>,
     /// write JSON
     #[arg(short, long)]
     json: bool,
 }
-
-type Percent = Number<1, 100>;
 
 /// How bad the state of a server is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -348,8 +346,8 @@ impl Check {
         let of_server = sample.server.number("current-workers");
         let workers = watchers.filter(|_| !tubes.is_empty()).unwrap_or(of_server);
         readings.push(Reading::new("workers", workers, self.workers_min));
-        if let Some(Number(most)) = self.room {
-            readings.extend(in_use(&sample.server, most as u64));
+        if let Some(most) = self.room {
+            readings.extend(in_use(&sample.server, most));
         }
         Ok((readings, refusal(&sample.server)))
     }

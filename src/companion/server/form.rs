@@ -157,9 +157,8 @@ pub struct Source {
     reader: BufReader<Box<dyn Read>>,
     /// What ends each; without it, the whole source is one body.
     end: Option<u8>,
-    /// How many were read, and how many bytes.
+    /// How many were read.
     pub number: u64,
-    pub read: u64,
 }
 
 impl Source {
@@ -170,7 +169,6 @@ impl Source {
             reader: BufReader::with_capacity(1 << 20, reader),
             end,
             number: 0,
-            read: 0,
         })
     }
 
@@ -187,7 +185,6 @@ impl Source {
             return Ok(None);
         }
         self.number += 1;
-        self.read += count as u64;
         Ok(Some(bytes))
     }
 

@@ -196,11 +196,6 @@ impl Progress {
         progress
     }
 
-    /// How many there will be in all, as far as it can be said now.
-    pub fn expect(&mut self, total: u64) {
-        self.total = Some(total);
-    }
-
     /// Counts this many more jobs as done.
     pub fn add(&mut self, count: u64) {
         self.done += count;

@@ -118,15 +118,5 @@ fn nameless_file() -> io::Result<File> {
 /// Other systems have no such file, or not in all of their versions.
 #[cfg(not(target_os = "linux"))]
 fn nameless_file() -> io::Result<File> {
-    use std::os::unix::fs::OpenOptionsExt;
-    use std::sync::atomic::{AtomicU32, Ordering};
-    static COUNT: AtomicU32 = AtomicU32::new(0);
-    let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    let path = format!("beanpole-job.{}.{count}", std::process::id());
-    let path = std::env::temp_dir().join(path);
-    let mut options = File::options();
-    options.read(true).write(true).create_new(true).mode(0o600);
-    let file = options.open(&path)?;
-    std::fs::remove_file(path)?;
-    Ok(file)
+    tempfile::tempfile()
 }
