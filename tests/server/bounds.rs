@@ -48,6 +48,31 @@ fn lists_for_clients_that_do_not_read_take_no_memory() {
 }
 
 #[test]
+fn a_ready_job_takes_at_most_270_bytes_and_300_where_most_of_its_neighbours_are_deleted() {
+    const BODY: [u8; 100] = [b'x'; 100];
+    // How many jobs of each 320 remain, and how many bytes each of them may take.
+    for (kept, most, rounds) in [(320, 270, 300), (20, 300, 600)] {
+        let server = Server::start([]);
+        let mut client = server.connect();
+        let mut round = |first: usize| {
+            client.send(put(&BODY).repeat(320));
+            client.lines(320);
+            let deleted = (0..320).filter(|job| job % (320 / kept) != 0);
+            let deletes = deleted.map(|job| format!("delete {}\r\n", first + job));
+            client.send(deletes.collect::<String>());
+            client.lines(320 - kept);
+        };
+        // Before it is measured, the server has what does not grow with the jobs.
+        let (first, measured) = (0..100, 100..100 + rounds);
+        first.for_each(|number| round(1 + 320 * number));
+        let before = server.memory();
+        measured.for_each(|number| round(1 + 320 * number));
+        let each = (server.memory() - before) / (rounds * kept);
+        assert!(each <= most, "{each} bytes for each of {}", rounds * kept);
+    }
+}
+
+#[test]
 fn one_of_two_arriving_bodies_is_given_up_if_there_is_no_room_for_both() {
     let server = Server::start(["-z", "900000", "--max-memory", "1000000"]);
     let mut announcers = [server.connect(), server.connect()];
