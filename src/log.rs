@@ -132,6 +132,12 @@ pub fn info(text: Arguments<'_>) {
     write(Level::Info, text);
 }
 
+/// '1 job' or '7 jobs', for this count and noun.
+pub fn counted(count: u64, noun: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {noun}{plural}")
+}
+
 fn log(level: Level, client: String, text: Arguments<'_>) {
     if !is_on(level) {
         return;

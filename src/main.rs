@@ -10,8 +10,9 @@ use beanpole::engine::{Config, Engine};
 use beanpole::log::{self, Level};
 use beanpole::options::{self, Exit, Invocation, Options};
 use beanpole::server::activation::{self, Inherited};
-use beanpole::server::limits::{self, size};
-use beanpole::server::{Clock, Limits, Listener, Server, VERSION, notify, privileges, spawn};
+use beanpole::server::{
+    Clock, Limits, Listener, Server, VERSION, notify, privileges, spawn, system,
+};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::User;
@@ -90,7 +91,6 @@ fn serve(options: Options) -> Result<(), Failure> {
     if let Some(user) = &user {
         privileges::become_user(user).map_err(|error| cannot_become(&user.name, error))?;
     }
-    // This opens a socket, which is counted with the other descriptors.
     notify::send("STATUS=Recovering jobs");
     let limits = Limits {
         max_job_size: options.max_job_size,
@@ -192,7 +192,7 @@ fn find_user(name: &str) -> Result<User, Failure> {
 /// How many connections to allow: as many as the options ask for, if the system
 /// can have so many.
 fn max_connections(options: &Options) -> usize {
-    let (most, because) = limits::connections(options.binlog.is_some());
+    let (most, because) = system::connections(options.binlog.is_some());
     let most = usize::try_from(most).unwrap_or(usize::MAX);
     let usual = format!("at most {most} connections, because {because}");
     match options.max_connections {
@@ -210,23 +210,15 @@ fn max_connections(options: &Options) -> usize {
 /// How much memory to allow, in bytes: what the options ask for, or else as much
 /// as the system can have without ending the server; `None` for no limit.
 fn max_memory(options: &Options) -> Option<u64> {
-    let usual = limits::memory();
+    let usual = system::memory();
     match (options.max_memory, &usual) {
         (Some(0), _) => detail(format_args!("no limit of memory")),
         (Some(asked), Some((most, because))) if asked > *most => log::warning(format_args!(
-            "--max-memory: {} is more than the usual {}, because {because}",
-            size(asked),
-            size(*most)
+            "--max-memory: {asked} is more than the usual {most}, because {because}"
         )),
-        (Some(asked), _) => detail(format_args!(
-            "at most {} of memory for clients",
-            size(asked)
-        )),
+        (Some(asked), _) => detail(format_args!("at most {asked} bytes of memory for clients")),
         (None, Some((most, because))) => {
-            let line = format!(
-                "at most {} of memory for clients, because {because}",
-                size(*most)
-            );
+            let line = format!("at most {most} bytes of memory for clients, because {because}");
             match *most < EXPECTED_MEMORY {
                 true => log::info(format_args!("{line}")),
                 false => detail(format_args!("{line}")),
@@ -297,7 +289,8 @@ fn open(
             "the system's clock is {behind} s behind the newest change in the binlog: a delay that ended may begin again"
         ));
     }
-    log::info(format_args!("recovered {} jobs", engine.job_count()));
+    let jobs = log::counted(engine.job_count() as u64, "job");
+    log::info(format_args!("recovered {jobs}"));
     Ok((engine, Some(opened.binlog), clock))
 }
 

@@ -33,6 +33,7 @@ use super::segment::{Found, Kind, Window, numbers};
 use super::tail::{BLOCK, LEFT_BY_PUT};
 use super::{Binlog, Jobs, NoRoom, Opened};
 use crate::engine::{Change, Counters, StoredJob, StoredState, Time};
+use crate::log::counted;
 use crate::protocol::{Body, JobId, Priority, Seconds, TubeName};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -191,11 +192,11 @@ pub(super) fn take_over<J: Jobs>(
         Err(error) => return Err(undo(&opening, number, &theirs, error)),
     };
     theirs.remove(&mut opening, &files)?;
-    let jobs_taken = theirs.ids.len();
+    let jobs_taken = counted(theirs.ids.len() as u64, "job");
     let count = files.iter().filter(is_theirs).count();
-    opening.notices.push(format!(
-        "took over {jobs_taken} jobs from {count} binlog files of beanstalkd"
-    ));
+    let files = counted(count as u64, "binlog file");
+    let notice = format!("took over {jobs_taken} from {files} of beanstalkd");
+    opening.notices.push(notice);
     Ok(opening.opened(binlog, jobs))
 }
 

@@ -164,7 +164,7 @@ pub use log::Waiter;
 
 use crate::engine::{Change, Engine, StoredJob};
 use crate::lock::FairMutex;
-use crate::protocol::{JobId, RestsOn};
+use crate::protocol::{DependsOn, JobId};
 use crate::sync::thread::Thread;
 use crate::sync::{AtomicU64, Condvar, Mutex, MutexGuard, OnceLock, Ordering};
 use lease::Lease;
@@ -407,12 +407,12 @@ impl Binlog {
     /// The LSN that must be durable before a reply that depends on this is sent;
     /// `None` if there is nothing to wait for, which is the usual case for
     /// the put of a job. Call it under the server's lock.
-    pub fn needed_for(&self, rests_on: RestsOn) -> Option<Lsn> {
+    pub fn needed_for(&self, depends_on: DependsOn) -> Option<Lsn> {
         let end = self.end.load(Ordering::Acquire);
-        match rests_on {
-            RestsOn::Nothing => None,
-            RestsOn::AllSoFar => Some(Lsn(end)),
-            RestsOn::PutOf(id) => {
+        match depends_on {
+            DependsOn::Nothing => None,
+            DependsOn::AllSoFar => Some(Lsn(end)),
+            DependsOn::PutOf(id) => {
                 let durable = self.durable.load(Ordering::Acquire);
                 let is_behind = durable < end;
                 is_behind.then(|| self.tail().put_durable_at(id, Lsn(durable)))?

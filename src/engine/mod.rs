@@ -62,7 +62,7 @@ use crate::protocol::{Body, JobId, Reply, TubeName};
 use connection::Connection;
 use counts::{ConnectionCounts, JobCounts, Totals};
 use job::{Job, State};
-use options::{LIMIT_OVERHEAD, Limits, UniqueKeys};
+use options::{JobsByKey, LIMIT_OVERHEAD, UniqueKeys};
 use slab::{ConnectionIndex, OfConnections, OfTubes, Slab, TubeIndex};
 use std::collections::{BTreeMap, BTreeSet};
 use tube::{DEFAULT, Order, Tube, TubesByName};
@@ -77,7 +77,7 @@ const WATCH_OVERHEAD: u64 = 40;
 const SLICE: usize = 1000;
 
 /// Settings that do not change after the start.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Config {
     /// The largest body taken, in bytes.
     pub max_job_size: u32,
@@ -94,8 +94,7 @@ impl Config {
     pub fn new(max_job_size: u32) -> Config {
         Config {
             max_job_size,
-            max_memory: None,
-            keeps_changes: false,
+            ..Config::default()
         }
     }
 }
@@ -172,6 +171,7 @@ enum Owner {
 }
 
 /// All jobs, tubes and connections.
+#[derive(Default)]
 pub struct Engine {
     /// The settings; they never change.
     pub config: Config,
@@ -184,7 +184,7 @@ pub struct Engine {
     tubes_by_name: TubesByName,
     connections: Slab<OfConnections, Connection>,
     connections_by_id: BTreeMap<ConnectionId, ConnectionIndex>,
-    limits: Limits,
+    jobs_by_key: JobsByKey,
     unique: UniqueKeys,
     /// Reserved jobs that are buried instead of becoming ready again, each with
     /// the connection that wants it, which may be gone.
@@ -229,31 +229,10 @@ impl Engine {
     pub fn new(config: Config, now: Time) -> Engine {
         let mut engine = Engine {
             config,
-            jobs: BTreeMap::new(),
-            tubes: Slab::new(),
-            tubes_by_name: TubesByName::default(),
-            connections: Slab::new(),
-            connections_by_id: BTreeMap::new(),
-            limits: Limits::new(),
-            unique: UniqueKeys::default(),
-            burials: BTreeMap::new(),
             wheel: Wheel::new(now),
-            keys_timer: None,
             next_id: 1,
-            next_burial: 0,
-            next_order: 0,
-            jobs_now: JobCounts::default(),
-            connections_now: ConnectionCounts::default(),
-            totals: Totals::default(),
-            memory: 0,
-            held_elsewhere: 0,
-            shift: Shift::default(),
             started_at: now,
-            latest_restored: Time::default(),
-            draining: false,
-            disk_is_full: false,
-            effects: Effects::default(),
-            unserved: BTreeSet::new(),
+            ..Engine::default()
         };
         engine.find_or_make_tube(&TubeName::default());
         engine
@@ -464,12 +443,12 @@ impl Engine {
 
     /// What jobs, tubes, watches and keys take, as [`Config::max_memory`] counts it.
     pub fn memory(&self) -> u64 {
-        self.memory + self.limits.len() as u64 * LIMIT_OVERHEAD
+        self.memory + self.jobs_by_key.len() as u64 * LIMIT_OVERHEAD
     }
 
     /// Whether this many more bytes are within the limit, together with what the
     /// caller holds.
-    pub fn has_room(&self, bytes: u64) -> bool {
+    pub fn has_memory_for(&self, bytes: u64) -> bool {
         let limit = self.config.max_memory.unwrap_or(u64::MAX);
         self.memory() + self.held_elsewhere + bytes <= limit
     }

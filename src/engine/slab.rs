@@ -31,23 +31,17 @@ pub struct OfTubes;
 
 /// Where a connection is among those that are open.
 pub type ConnectionIndex = Index<OfConnections>;
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OfConnections;
 
 /// Members by their indices.
+#[derive(Default)]
 pub struct Slab<Kind, T> {
     members: Vec<Option<Box<T>>>,
     free: BTreeSet<Index<Kind>>,
 }
 
 impl<Kind: Copy + Ord, T> Slab<Kind, T> {
-    pub fn new() -> Slab<Kind, T> {
-        Slab {
-            members: Vec::new(),
-            free: BTreeSet::new(),
-        }
-    }
-
     pub fn insert(&mut self, member: T) -> Index<Kind> {
         self.trim();
         let member = Some(Box::new(member));
@@ -112,7 +106,7 @@ mod tests {
 
     #[test]
     fn a_free_index_is_used_again_and_an_empty_slab_keeps_no_memory() {
-        let mut slab = Slab::<OfTubes, u32>::new();
+        let mut slab = Slab::<OfTubes, u32>::default();
         let indices: Vec<TubeIndex> = (0..900).map(|member| slab.insert(member)).collect();
         assert_eq!(slab.remove(indices[7]), Some(7));
         assert_eq!(slab.remove(indices[3]), Some(3));

@@ -19,13 +19,13 @@ use crate::protocol::{
 const LISTED_AT_ONCE: usize = 100;
 
 impl Engine {
-    /// The answer to `stats`, without what only the process knows. The server
-    /// inserts those keys before `draining` and after it.
+    /// The answer to `stats` in four parts. The server adds what only the process knows
+    /// at the end of each.
     // Not inlined: this function has a large stack frame, which other commands
     // do not need.
     #[inline(never)]
-    pub(super) fn server_document(&self) -> Document {
-        let mut document = Document::default();
+    pub(super) fn server_documents(&self) -> [Document; 4] {
+        let [mut document, mut state, mut limits, mut refusals] = <[Document; 4]>::default();
         add_jobs(&mut document, &self.jobs_now);
         for (key, count) in COMMAND_KEYS.iter().zip(self.totals.commands) {
             document.add(key, count);
@@ -39,23 +39,23 @@ impl Engine {
         document.add("current-workers", self.connections_now.workers);
         document.add("current-waiting", self.connections_now.waiting);
         document.add("total-connections", self.totals.connections);
-        document.add("draining", self.draining);
+        state.add("draining", self.draining);
         // What follows is ours.
-        document.add("memory-used", self.memory() + self.held_elsewhere);
-        document.add("max-memory", self.config.max_memory.unwrap_or(0));
-        document.add("put-refusal", self.put_refusal());
-        document.add("puts-refused", self.totals.refused);
-        document
+        limits.add("memory-used", self.memory() + self.held_elsewhere);
+        limits.add("max-memory", self.config.max_memory.unwrap_or(0));
+        refusals.add("put-refusal", self.put_refusal());
+        refusals.add("puts-refused", self.totals.refused);
+        [document, state, limits, refusals]
     }
 
     /// Why puts are refused now. The memory counts as full if a body of the largest
-    /// size, or of a 64th of the whole memory if that is less, has no room: smaller
-    /// ones may still have some, but not for long.
+    /// size, or of a 64th of the whole memory if that is less, does not fit: smaller
+    /// ones may still fit, but not for long.
     fn put_refusal(&self) -> &'static str {
         let share = self.config.max_memory.unwrap_or(u64::MAX) / 64;
         let body = share.min(self.config.max_job_size.into());
         match () {
-            () if !self.has_room(JOB_OVERHEAD + body) => "memory",
+            () if !self.has_memory_for(JOB_OVERHEAD + body) => "memory",
             () if self.disk_is_full => "disk",
             () if self.draining => "draining",
             () => "none",

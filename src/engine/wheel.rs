@@ -44,6 +44,12 @@ pub struct Wheel<Owner> {
     slots: Vec<BTreeSet<(Time, Owner)>>,
 }
 
+impl<Owner: Copy + Ord> Default for Wheel<Owner> {
+    fn default() -> Wheel<Owner> {
+        Wheel::new(Time::default())
+    }
+}
+
 impl<Owner: Copy + Ord> Wheel<Owner> {
     /// A wheel on which no timer is set.
     pub fn new(now: Time) -> Wheel<Owner> {

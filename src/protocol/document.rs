@@ -42,29 +42,17 @@ impl Document {
         self.add(key, format_args!("\"{text}\""));
     }
 
-    /// Inserts the keys of another document in front of this key.
-    ///
-    /// # Panics
-    ///
-    /// If there is no such key, or if it is the first one.
-    pub fn insert_before(&mut self, key: &str, others: &Document) {
-        let key = format!("\n{key}: ");
-        let mut windows = self.0.windows(key.len());
-        let at = windows.position(|bytes| bytes == key.as_bytes());
-        let at = at.expect("the key is there") + 1;
-        self.0.splice(at..at, others.0.iter().copied());
-    }
-
     /// The lines, without the LF that ends each.
     pub(super) fn lines(&self) -> impl Iterator<Item = &[u8]> {
         let lines = self.0.strip_suffix(b"\n").unwrap_or(b"");
         lines.split(|&byte| byte == b'\n')
     }
 
-    /// The bytes of the whole reply.
-    pub(super) fn encode(&self, out: &mut Vec<u8>) {
-        write!(out, "OK {}\r\n---\n", self.0.len() + 4).expect("a Vec takes all bytes");
-        out.extend_from_slice(&self.0);
+    /// The bytes of a whole reply, with the keys of these documents.
+    pub(super) fn encode(parts: &[Document], out: &mut Vec<u8>) {
+        let length: usize = parts.iter().map(|part| part.0.len()).sum();
+        write!(out, "OK {}\r\n---\n", length + 4).expect("a Vec takes all bytes");
+        parts.iter().for_each(|part| out.extend_from_slice(&part.0));
         out.extend_from_slice(b"\r\n");
     }
 }
@@ -162,12 +150,11 @@ mod tests {
     fn a_text_with_quotes_and_backslashes_is_escaped() {
         let mut document = Document::default();
         document.add_text("hostname", r#"a"b\c"#);
-        document.add("draining", "false");
-        let mut between = Document::default();
-        between.add("uptime", 9);
-        document.insert_before("draining", &between);
+        let mut next = Document::default();
+        next.add("uptime", 9);
+        next.add("draining", "false");
         let mut out = Vec::new();
-        document.encode(&mut out);
+        Document::encode(&[document, next], &mut out);
         let expected = "OK 50\r\n---\nhostname: \"a\\\"b\\\\c\"\nuptime: 9\n\
             draining: false\n\r\n";
         assert_eq!(out, expected.as_bytes());

@@ -25,7 +25,7 @@ pub use framing::{Framer, Request};
 pub use jobs::{Counters, JobList, JobState, JobStats};
 pub use name::TubeName;
 pub use options::{Key, Limit, OptionStats, PutOptions, Unique};
-pub use reply::{Reply, RestsOn};
+pub use reply::{DependsOn, Reply};
 
 use std::fmt;
 use std::time::Duration;

@@ -3,6 +3,7 @@
 use super::document::{TubeNames, push_number};
 use super::jobs::{JobList, JobStats};
 use super::{Body, ConnectionList, Document, JobId, JobState, Priority, TubeName};
+use std::slice;
 
 /// What the server answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,9 +55,9 @@ pub enum Reply {
     Stats(Document),
     /// The same for `stats-job`.
     JobStats(Box<JobStats>),
-    /// The same for `stats`. It lacks what only the process knows, until the
-    /// server adds this.
-    ServerStats(Document),
+    /// The same for `stats`, in parts: the server adds what only the process knows at
+    /// the end of each.
+    ServerStats(Box<[Document; 4]>),
     /// `OK <bytes>` and a YAML list.
     Tubes(TubeNames),
     /// `OK <bytes>` and YAML: a list of jobs, and the id to continue from.
@@ -73,15 +74,15 @@ pub enum Reply {
     UnknownCommand,
 }
 
-/// What a reply rests on.
+/// Which changes a reply depends on: those that must be durable before it is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RestsOn {
+pub enum DependsOn {
     /// The reply promises nothing that has to outlive the process.
     Nothing,
     /// It shows this job. If the put were lost, another job could get the same
     /// id.
     PutOf(JobId),
-    /// It rests on every change that was made so far.
+    /// It is true only if every change that was made so far outlives the process.
     AllSoFar,
 }
 
@@ -90,8 +91,9 @@ impl Reply {
     /// missing; they follow.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {
-            Reply::Stats(document) | Reply::ServerStats(document) => return document.encode(out),
-            Reply::JobStats(job) => return job.facts(None).encode(out),
+            Reply::Stats(document) => return Document::encode(slice::from_ref(document), out),
+            Reply::ServerStats(parts) => return Document::encode(&**parts, out),
+            Reply::JobStats(job) => return Document::encode(&[job.facts(None)], out),
             Reply::Tubes(names) => return names.encode(out).expect("a Vec takes all bytes"),
             Reply::Connections(list) => return list.encode(out).expect("a Vec takes all bytes"),
             Reply::Jobs(list) => return list.encode(out).expect("a Vec takes all bytes"),
@@ -127,7 +129,7 @@ impl Reply {
 
     /// What a log must hold before this reply is sent, because the reply would
     /// be false if that were lost.
-    pub fn rests_on(&self) -> RestsOn {
+    pub fn depends_on(&self) -> DependsOn {
         match self {
             // The client's own change, which was made just now; or the puts of
             // many jobs. NOT_FOUND may be due to a delete that is not durable yet:
@@ -141,10 +143,10 @@ impl Reply {
             | Reply::KickedCount(_)
             | Reply::Kicked
             | Reply::NotFound
-            | Reply::Jobs(_) => RestsOn::AllSoFar,
-            Reply::Reserved(id, _) | Reply::Found(id, _) => RestsOn::PutOf(*id),
-            Reply::JobStats(job) => RestsOn::PutOf(job.id),
-            _ => RestsOn::Nothing,
+            | Reply::Jobs(_) => DependsOn::AllSoFar,
+            Reply::Reserved(id, _) | Reply::Found(id, _) => DependsOn::PutOf(*id),
+            Reply::JobStats(job) => DependsOn::PutOf(job.id),
+            _ => DependsOn::Nothing,
         }
     }
 

@@ -44,7 +44,7 @@ impl Acceptor<'_> {
     /// wait for jobs may hang up meanwhile: then their waits end.
     fn wait(&self, listeners: &[&Listener], timeout: PollTimeout) -> Option<Vec<bool>> {
         let sockets = listeners.iter().map(|listener| listener.socket.as_fd());
-        let fds = [self.stop, self.shared.waiting.as_fd()].into_iter();
+        let fds = [self.stop, self.shared.hangups_in_reserve.as_fd()].into_iter();
         let fds = fds.chain(sockets);
         let mut fds: Vec<_> = fds.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
         match poll(&mut fds, timeout) {

@@ -1,5 +1,6 @@
-//! A batch: the commands of a client that have arrived together. It is executed in time slices, so that no
-//! other client waits long for the lock, however much this one asks for.
+//! A batch: the commands of a client that have arrived together. It is executed in
+//! time slices, so that no other client waits long for the lock, however much this one
+//! asks for.
 
 use super::outbox::{SEND_BYTES, size};
 use super::shared::{Guarded, Shared};
@@ -13,7 +14,7 @@ use std::time::Duration;
 /// How many requests are taken from the input at once.
 pub const REQUESTS_AT_ONCE: usize = 64;
 
-/// For how many requests, and replies, there is room at first.
+/// For how many requests, and replies, memory is allocated at first.
 const FIRST_CAPACITY: usize = 4;
 
 /// A batch with more requests than these is a bulk batch: workers with fewer go first.
@@ -22,8 +23,8 @@ const FEW_REQUESTS: usize = 8;
 /// A time slice ends when it has cost this many steps: less than a millisecond.
 const SLICE_STEPS: usize = 2000;
 
-/// A time slice checks whether others wait, and whether the disk is short of room,
-/// after each group of this many requests.
+/// After each group of this many requests, a time slice checks whether other threads
+/// wait for the lock, and whether the binlog is short of disk space.
 const CHECK_EVERY: usize = 16;
 
 /// Requests in their order, and the replies to those that are executed.
@@ -33,10 +34,10 @@ pub struct Batch {
     replies: Vec<Reply>,
     /// About how many bytes the replies have.
     size: usize,
-    /// What must be committed before the replies are sent.
+    /// Up to where the binlog must be durable before the replies are sent.
     needed: Option<Lsn>,
-    /// What the binlog has prepared for the put that comes next.
-    room: Option<Room>,
+    /// The disk space that the binlog has reserved for the put that comes next.
+    reserved: Option<Room>,
 }
 
 /// What comes after a time slice.
@@ -44,9 +45,9 @@ pub struct Batch {
 pub enum Next {
     /// Another time slice.
     Continue,
-    /// The binlog has no room for the next time slice:
-    /// [`await_room`](Batch::await_room) comes first.
-    AwaitRoom,
+    /// The binlog has no disk space for the next time slice:
+    /// [`await_disk_space`](Batch::await_disk_space) comes first.
+    AwaitDiskSpace,
     /// All is done, or the replies must be sent first, because there are many.
     Send,
     /// The client waits for a job.
@@ -93,8 +94,8 @@ impl Batch {
                 state.engine.held_elsewhere = held_by_others;
                 // With nothing left to execute, the replies must not wait: nobody
                 // would come back for them.
-                match shared.has_backpressure() && !self.requests.is_empty() {
-                    true => Next::AwaitRoom,
+                match shared.is_short_of_disk_space() && !self.requests.is_empty() {
+                    true => Next::AwaitDiskSpace,
                     false => self.execute_slice(shared, state, id, now),
                 }
             };
@@ -108,17 +109,17 @@ impl Batch {
         }
     }
 
-    /// Waits until the binlog has room for the next time slice. If the disk is
+    /// Waits until the binlog has disk space for the next time slice. If the disk is
     /// full, the put that comes next is refused. Not to be called under the
     /// lock: this waits for the disk.
-    pub fn await_room(&mut self, shared: &Shared) {
-        shared.wait_out_backpressure();
+    pub fn await_disk_space(&mut self, shared: &Shared) {
+        shared.await_disk_space();
         if let Some(binlog) = &shared.binlog
             && let Some(Request::Body(Ok(body))) = self.requests.front()
         {
             let put = longest_put(body.wire().len());
             match binlog.make_room(put, &|work| shared.with_jobs(work)) {
-                Ok(room) => self.room = Some(room),
+                Ok(room) => self.reserved = Some(room),
                 Err(NoRoom) => self.requests[0] = Request::Body(Err(NoBody::NoRoom)),
             }
         }
@@ -152,15 +153,14 @@ impl Batch {
             let Some(request) = self.requests.pop_front() else {
                 break;
             };
-            if shared.has_no_room_for(state, id, &request) {
+            if shared.lacks_disk_space_for(state, id, &request) {
                 self.requests.push_front(request);
-                return Next::AwaitRoom;
+                return Next::AwaitDiskSpace;
             }
-            // Each request counts as if it had come alone, so each gets a
-            // moment of its own.
+            // No two requests have the same time, so what they do has an order.
             now = now + Duration::from_nanos(1);
             let outcome = shared.execute(state, id, request, now);
-            self.room = None;
+            self.reserved = None;
             match outcome {
                 Outcome::Reply(reply) => {
                     self.needed = self.needed.max(shared.needed_for(&reply));
@@ -187,7 +187,7 @@ impl Batch {
             // The cost is counted in steps, not in time: reading the clock
             // costs as much as a short command.
             let is_long = state.engine.effects.steps >= SLICE_STEPS;
-            let is_wanted = || shared.is_awaited() || shared.has_backpressure();
+            let is_wanted = || shared.is_awaited() || shared.is_short_of_disk_space();
             if is_long || done % CHECK_EVERY == 0 && is_wanted() {
                 return Next::Continue;
             }
@@ -196,8 +196,8 @@ impl Batch {
     }
 }
 
-/// How much longer a list becomes when it is full: at once so long that it is worth
-/// trimming (see `outbox`).
+/// By how much a list grows when it is full. It grows once: the C library keeps some
+/// freed pieces of each small size for each thread, so few sizes should be in use.
 fn growth(length: usize, capacity: usize) -> usize {
     match capacity {
         0 => FIRST_CAPACITY,
@@ -361,16 +361,16 @@ mod tests {
         push(&mut batch, "put 0 0 60 1\r\nx\r\n");
         assert!(batch.execute(&shared, id, 0, false) == Next::Send);
         batch.replies().0.clear();
-        // After CHECK_EVERY requests, a time slice checks whether room is short.
+        // After CHECK_EVERY requests, a time slice checks whether disk space is short.
         let changes = "reserve-job 1\r\nrelease 1 0 0\r\n".repeat(CHECK_EVERY / 2);
-        while !shared.has_backpressure() {
+        while !shared.is_short_of_disk_space() {
             push(&mut batch, &changes);
             assert!(batch.execute(&shared, id, 0, false) == Next::Send);
             assert_eq!(batch.replies().0.drain(..).len(), CHECK_EVERY);
         }
         push(&mut batch, &changes);
-        assert!(batch.execute(&shared, id, 0, false) == Next::AwaitRoom);
-        batch.await_room(&shared);
+        assert!(batch.execute(&shared, id, 0, false) == Next::AwaitDiskSpace);
+        batch.await_disk_space(&shared);
         assert!(batch.execute(&shared, id, 0, false) == Next::Send);
         assert_eq!(batch.replies().0.drain(..).len(), CHECK_EVERY);
     }

@@ -3,8 +3,8 @@
 use super::Stream;
 use std::io;
 
-/// The size of the buffer at first, and at most, in bytes. It grows in few steps (see
-/// `outbox`).
+/// The size of the buffer at first, and at most, in bytes. It grows in few steps: the C
+/// library keeps some freed pieces of each small size for each thread.
 const SMALL: usize = 512;
 const LARGE: usize = 64 * 1024;
 

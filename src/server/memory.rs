@@ -4,31 +4,13 @@ use crate::engine::Time;
 use crate::sync::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// What workers hold for clients, in bytes: buffers, bodies that arrive, and
-/// replies that are not sent yet. The engine adds it to its own memory, and has
-/// the limit for both.
-#[derive(Default)]
-pub struct Memory(AtomicU64);
-
-impl Memory {
-    /// How many bytes all workers hold together.
-    pub fn held(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    /// The count of a new worker.
-    pub fn hold(&self) -> Held<'_> {
-        Held {
-            memory: self,
-            bytes: 0,
-        }
-    }
-}
-
-/// What one worker holds. When this is dropped, it counts no more.
+/// What one worker holds for its client, in bytes: buffers, bodies that arrive, and
+/// replies that are not sent yet. When this is dropped, it counts no more. The engine
+/// adds the sum of all workers to its own memory, and has the limit for both.
 pub struct Held<'a> {
-    memory: &'a Memory,
-    bytes: u64,
+    /// The sum of what all workers hold.
+    pub sum: &'a AtomicU64,
+    pub bytes: u64,
 }
 
 impl Held<'_> {
@@ -38,13 +20,13 @@ impl Held<'_> {
         if self.bytes != before {
             // If it is less now, `more` wraps around, and adding it subtracts.
             let more = self.bytes.wrapping_sub(before);
-            self.memory.0.fetch_add(more, Ordering::Relaxed);
+            self.sum.fetch_add(more, Ordering::Relaxed);
         }
     }
 
     /// How many bytes the other workers hold.
     pub fn by_others(&self) -> u64 {
-        self.memory.held() - self.bytes
+        self.sum.load(Ordering::Relaxed) - self.bytes
     }
 }
 
@@ -97,15 +79,15 @@ mod tests {
 
     #[test]
     fn memory_of_a_worker_counts_until_the_worker_drops_it() {
-        let memory = Memory::default();
-        let (mut one, mut two) = (memory.hold(), memory.hold());
+        let sum = &AtomicU64::new(0);
+        let [mut one, mut two] = [0, 0].map(|bytes| Held { sum, bytes });
         one.set(30);
         two.set(20);
         assert_eq!((one.by_others(), two.by_others()), (20, 30));
         two.set(21);
-        assert_eq!(memory.held(), 51);
+        assert_eq!(sum.load(Ordering::Relaxed), 51);
         drop(two);
-        assert_eq!((memory.held(), one.by_others()), (30, 0));
+        assert_eq!((sum.load(Ordering::Relaxed), one.by_others()), (30, 0));
     }
 
     const MIB: u64 = 1 << 20;

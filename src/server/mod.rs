@@ -33,7 +33,8 @@
 //! - the thread that made a job ready, for the answer of a waiting `reserve`
 //!   (`unlock` in `shared` is the one place where these come from);
 //! - the thread that wrote and synced the binlog, for all replies that waited for
-//!   that. This may be any thread that takes the binlog's locks.
+//!   that: a worker, the committer, or another one (in the table above, each that takes
+//!   the binlog's locks).
 //!
 //! What is left is for the worker, which waits for its client and for nothing
 //! else.
@@ -51,8 +52,9 @@
 //!
 //! A reply that promises something is posted with an LSN, and waits in the outbox until
 //! the binlog is durable up to there. When a worker has nothing more to execute, it
-//! calls `start_flush`, which calls `commit_then` of the binlog: if no thread is writing,
-//! the worker writes and syncs what all have appended; if one is, it is done right after.
+//! calls `start_flush`, which calls `commit_then` of the binlog. If no thread is writing,
+//! the worker writes and syncs what all threads have appended. If one is, `commit_then`
+//! returns at once, and the next write takes the worker's records along.
 //! The thread that has synced calls `durable` of each outbox that waits for this, which
 //! sends the reply. Meanwhile a worker that did not sync reads on, or sleeps in `finish`,
 //! if what waits might not fit into the socket.
@@ -63,7 +65,6 @@ pub mod activation;
 pub(crate) mod batch;
 mod clock;
 mod input;
-pub mod limits;
 mod listener;
 mod memory;
 pub mod notify;
@@ -77,6 +78,7 @@ pub mod simulator;
 mod socket_file;
 #[cfg(not(simulated))]
 mod stream;
+pub mod system;
 pub(crate) mod timer;
 pub(crate) mod worker;
 mod workers;

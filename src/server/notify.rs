@@ -2,34 +2,26 @@
 
 use crate::{log, sys};
 use std::env;
-use std::io;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::process;
-use std::sync::OnceLock;
 use std::time::Duration;
 
 /// Sends the service manager our state, as its protocol has it: `READY=1`,
 /// `STATUS=` and a text for people, `STOPPING=1`, or `WATCHDOG=1`, which means
 /// that we are well. If no service manager asked for this, nothing happens.
 pub fn send(state: &str) {
-    static MANAGER: OnceLock<Option<(UnixDatagram, SocketAddr)>> = OnceLock::new();
-    let manager = MANAGER.get_or_init(|| find().map_err(|error| complain(&error)).ok()?);
-    if let Some((socket, address)) = manager
-        && let Err(error) = socket.send_to_addr(state.as_bytes(), address)
-    {
-        complain(&error);
-    }
-}
-
-/// A socket, and the address of the service manager, if it asked for messages.
-fn find() -> io::Result<Option<(UnixDatagram, SocketAddr)>> {
     let name = env::var_os("NOTIFY_SOCKET").unwrap_or_default();
     let address = match name.as_encoded_bytes() {
-        [] => return Ok(None),
-        [b'@', abstract_name @ ..] => sys::abstract_address(abstract_name)?,
-        _ => SocketAddr::from_pathname(&name)?,
+        [] => return,
+        [b'@', abstract_name @ ..] => sys::abstract_address(abstract_name),
+        _ => SocketAddr::from_pathname(&name),
     };
-    Ok(Some((UnixDatagram::unbound()?, address)))
+    let send = |address| UnixDatagram::unbound()?.send_to_addr(state.as_bytes(), &address);
+    if let Err(error) = address.and_then(send) {
+        log::warning(format_args!(
+            "telling the service manager through NOTIFY_SOCKET: {error}"
+        ));
+    }
 }
 
 /// How often to tell the service manager that we are well; `None`: never.
@@ -44,12 +36,6 @@ fn interval(variable: impl Fn(&str) -> Option<String>) -> Option<Duration> {
     let micros = variable("WATCHDOG_USEC")?.parse().ok()?;
     // This is twice as often as needed, so that one message may be late.
     Some(Duration::from_micros(micros) / 2).filter(|interval| !interval.is_zero())
-}
-
-fn complain(error: &io::Error) {
-    log::warning(format_args!(
-        "telling the service manager through NOTIFY_SOCKET: {error}"
-    ));
 }
 
 #[cfg(test)]

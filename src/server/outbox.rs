@@ -12,9 +12,9 @@
 //!
 //! 1. Replies leave in the order in which they were posted, and the answer of a
 //!    `reserve` comes after all that its worker posted before.
-//! 2. A reply is ready when the log is durable up to the LSN that it rests on. If
-//!    the log has failed, it is `INTERNAL_ERROR` instead. A reply that rests on
-//!    nothing waits for those before it, and for those of the same batch.
+//! 2. A reply is ready when the log is durable up to the LSN that it depends on. If
+//!    the log has failed, it is `INTERNAL_ERROR` instead. A reply that depends on
+//!    no change waits for those before it, and for those of the same batch.
 //! 3. Right before bytes leave, the binlog is asked whether the storage is still
 //!    ours (`outbox_to_send`). Nobody else asks.
 //! 4. Bytes leave without waiting for the client, by one thread at a time: the worker
@@ -34,7 +34,7 @@ use super::Stream;
 use crate::binlog::{Binlog, Failed, Lsn, Waiter};
 use crate::engine::{ConnectionId, Time};
 use crate::log::{self, Level};
-use crate::protocol::{Body, Reply, RestsOn};
+use crate::protocol::{Body, DependsOn, Reply};
 use crate::sync::{AtomicU64, Condvar, Mutex, MutexGuard, Ordering};
 use std::collections::VecDeque;
 use std::fmt::Arguments;
@@ -52,9 +52,9 @@ pub const SEND_BYTES: usize = 64 * 1024;
 /// directly from the job.
 const UNCOPIED_BODY: usize = 2048;
 
-/// How many bytes certainly fit into a socket whose peer has taken all that was sent.
-/// (Each has room for twice as many.)
-const ROOM: usize = 2048;
+/// How many bytes a socket takes for certain when its peer has received all that was
+/// sent. (Each takes at least twice as many.)
+const WINDOW: usize = 2048;
 
 /// How much memory is allocated for the first replies, and how much stays allocated
 /// for the next ones, in bytes. (The C library keeps some freed pieces of each small
@@ -94,8 +94,8 @@ struct Outbox {
     sending: usize,
     answer: Answer,
     worker: WorkerState,
-    /// How many bytes fit into the socket for certain.
-    room: usize,
+    /// How many more bytes the socket takes for certain.
+    window: usize,
     /// The server is ending: no `reserve` gets an answer any more.
     is_stopped: bool,
 }
@@ -200,7 +200,7 @@ impl Client {
         if !self.outbox().waiting.is_empty() {
             self.flush()?;
         }
-        if committed.is_err() && list.rests_on() != RestsOn::Nothing {
+        if committed.is_err() && list.depends_on() != DependsOn::Nothing {
             self.post(&mut vec![Reply::InternalError], None);
             return Ok(());
         }
@@ -303,11 +303,11 @@ impl Client {
             };
             outbox = again;
             outbox.sending = 0;
-            outbox.room = outbox.room.saturating_sub(sent);
+            outbox.window = outbox.window.saturating_sub(sent);
             if !ready.is_empty() {
                 if outbox.worker == WorkerState::Reading {
-                    // There was room for this: a client that has used it up for what
-                    // it does not read will not read this either.
+                    // All this fitted when the worker began to read. A client that does
+                    // not read what has filled the socket since will not read this.
                     self.stream.close();
                 }
                 ready.append(std::mem::take(&mut outbox.ready));
@@ -343,7 +343,7 @@ impl Client {
             outbox.worker = WorkerState::Active;
             if outbox.sending == 0 {
                 let sent = outbox.ready.send(&self.stream)?;
-                outbox.room = outbox.room.saturating_sub(sent);
+                outbox.window = outbox.window.saturating_sub(sent);
             }
             if outbox.sending == 0 && !outbox.ready.is_empty() {
                 drop(outbox);
@@ -442,10 +442,10 @@ impl Outbox {
 
     /// Whether all that is here fits into the socket for certain.
     fn fits(&mut self, stream: &Stream) -> bool {
-        if self.held() > self.room && stream.has_sent_all() {
-            self.room = ROOM;
+        if self.held() > self.window && stream.has_sent_all() {
+            self.window = WINDOW;
         }
-        self.held() <= self.room
+        self.held() <= self.window
     }
 
     fn post(&mut self, replies: impl IntoIterator<Item = Reply>, needed: Option<Lsn>) {
@@ -464,8 +464,8 @@ impl Outbox {
         while self.waiting.front().is_some_and(|(lsn, _)| is_over(*lsn))
             && let Some((_, reply)) = self.waiting.pop_front()
         {
-            // What rests on nothing is true all the same.
-            let is_true = up_to.is_ok() || reply.rests_on() == RestsOn::Nothing;
+            // What depends on no change is true all the same.
+            let is_true = up_to.is_ok() || reply.depends_on() == DependsOn::Nothing;
             let reply = if is_true { reply } else { Reply::InternalError };
             self.ready.add(&reply);
         }
@@ -577,10 +577,8 @@ impl Ready {
 /// About how many bytes a reply has. Lists and statistics count as
 /// [`SEND_BYTES`], so each of them ends a time slice.
 pub fn size(reply: &Reply) -> usize {
-    match reply {
-        Reply::Tubes(_) | Reply::Jobs(_) => SEND_BYTES,
-        Reply::Stats(_) | Reply::JobStats(_) | Reply::ServerStats(_) => SEND_BYTES,
-        Reply::Connections(_) => SEND_BYTES,
+    match reply.word() {
+        "OK" => SEND_BYTES,
         _ => 32 + reply.body().map_or(0, |body| body.wire().len()),
     }
 }
@@ -765,7 +763,7 @@ mod tests {
     #[test]
     fn a_worker_reads_on_only_while_its_waiting_replies_fit_into_the_socket() {
         let (client, mut theirs) = client();
-        let most = ROOM / size(&INSERTED);
+        let most = WINDOW / size(&INSERTED);
         let fits = |client: &Client| client.outbox().fits(&client.stream);
         client.post(&mut vec![INSERTED; most], LSN);
         assert!(fits(&client));
@@ -773,7 +771,7 @@ mod tests {
         assert!(!fits(&client));
         client.durable(Ok(Lsn::START));
         client.flush().unwrap();
-        // The client has not read them, and the room is counted down.
+        // The client has not read them, and the window has shrunk.
         client.post(&mut vec![INSERTED; most], LSN);
         assert!(!fits(&client));
         receive(&mut theirs, 12 * (most + 1));
@@ -783,7 +781,7 @@ mod tests {
     #[test]
     fn a_client_whose_socket_has_no_room_for_a_reply_is_disconnected() {
         let (client, mut theirs) = client();
-        client.outbox().room = ROOM;
+        client.outbox().window = WINDOW;
         let unread = fill(&client);
         client.post(&mut vec![INSERTED], LSN);
         client.start_flush().unwrap();

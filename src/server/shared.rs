@@ -2,18 +2,18 @@
 //! change of the state.
 
 use super::clock::{self, Clock};
-use super::memory::{Memory, Trim};
+use super::memory::Trim;
 use super::outbox::Client;
 use super::stream::Stream;
 use super::timer::Sleep;
-use super::{Engine, HangupList, Limits, limits, workers};
+use super::{Engine, HangupList, Limits, system, workers};
 use crate::binlog::{Binlog, Jobs, Lsn, longest_put};
 use crate::engine::{ConnectionId, Outcome, Time};
 use crate::lock::{FairGuard, FairMutex};
 use crate::log;
 use crate::protocol::{Command, Reply, Request};
 use crate::sync::thread::{self, Thread};
-use crate::sync::{AtomicBool, OnceLock, Ordering};
+use crate::sync::{AtomicBool, AtomicU64, OnceLock, Ordering};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
@@ -31,14 +31,15 @@ pub struct Shared {
     pub limits: Limits,
     /// Where jobs are kept, if on disk.
     pub binlog: Option<Arc<Binlog>>,
-    /// The connections, to learn which clients have hung up. The acceptor asks before
-    /// each connection that it takes, and nobody sleeps for this list: so the end of a
-    /// connection that has never waited wakes nobody but its worker.
-    pub connected: HangupList,
-    /// Those that have waited in a reserve, where their workers cannot read. For these
-    /// the acceptor is woken.
-    pub waiting: HangupList,
-    pub memory: Memory,
+    /// Which clients have hung up. The acceptor asks before each connection that it
+    /// takes, and no thread sleeps until this list has news: so a client that leaves
+    /// wakes its worker alone.
+    hangups: HangupList,
+    /// The same for clients that have waited in a `reserve`. Their workers may be asleep
+    /// and not reading, so news in this list wake the acceptor.
+    pub hangups_in_reserve: HangupList,
+    /// How much memory all workers hold for their clients, in bytes.
+    pub held: AtomicU64,
     /// **The one lock.** It guards the engine, the order of the binlog and the
     /// list of clients. While a thread holds it, it makes no system call on a
     /// socket or file, logs no line, copies or frees no body, allocates nothing
@@ -60,9 +61,8 @@ pub struct Guarded {
     is_unwritten: bool,
     /// The clients that have a slot, in the order in which they came.
     pub(super) clients: BTreeMap<ConnectionId, Arc<Client>>,
-    /// How many sockets of clients are open. That may be a few more: a slot is free
-    /// for the next client when the last one has closed, and its worker closes our
-    /// socket soon after.
+    /// How many sockets of clients are open, a few more than there are clients: when a
+    /// client has closed, its slot may be freed before its worker closes the socket.
     open: usize,
     /// How many clients each address has, if that is bounded: otherwise one address
     /// could take all the slots. (Clients on Unix sockets have none.)
@@ -83,8 +83,8 @@ impl Guarded {
         tick_at.into_iter().chain(self.trim.due).min()
     }
 
-    /// Frees the slot of a client that has closed, if it is not free already. Its
-    /// socket is still open: somebody else has the client, too.
+    /// Frees the slot of a client that has closed, if it is not free already. The
+    /// socket stays open until its worker drops the client.
     fn free_slot(&mut self, id: ConnectionId) {
         let client = self.clients.remove(&id);
         if let Some(address) = client.and_then(|client| client.address) {
@@ -108,9 +108,9 @@ impl Shared {
         Ok(Shared {
             clock,
             limits,
-            connected: HangupList::new()?,
-            waiting: HangupList::new()?,
-            memory: Memory::default(),
+            hangups: HangupList::new()?,
+            hangups_in_reserve: HangupList::new()?,
+            held: AtomicU64::new(0),
             state: FairMutex::new(Guarded {
                 engine,
                 is_unwritten: false,
@@ -139,37 +139,41 @@ impl Shared {
         self.with(self.state.lock_last(), work)
     }
 
-    /// Does what became due while the server was down: delays, and the times of
-    /// keys. To be called before anybody connects: the first `reserve` gets the
-    /// best of all jobs. As everywhere, the binlog takes it in pieces.
+    /// Ends the delays, and frees the keys, that became due while the server was down.
+    /// To be called before any client connects, so that the first `reserve` gets the
+    /// best of all jobs.
     pub fn catch_up(&self) {
         while self.with_lock(|state, now| state.engine.tick(now)) {
-            self.wait_out_backpressure();
+            self.await_disk_space();
         }
     }
 
-    /// On a full disk, makes room in the binlog for the changes of longer work, and
-    /// waits for it. Not to be called under the lock.
-    pub fn wait_out_backpressure(&self) {
-        let has_to = |binlog: &&Arc<Binlog>| binlog.has_backpressure();
-        while let Some(binlog) = self.binlog.as_ref().filter(has_to) {
+    /// If the binlog is short of disk space for the next time slice, frees some. Not to
+    /// be called under the lock: this waits for the disk.
+    pub fn await_disk_space(&self) {
+        while self.is_short_of_disk_space()
+            && let Some(binlog) = &self.binlog
+        {
             // If that fails, the clients that wait for these changes are told.
             binlog.flush_and_recycle().ok();
         }
     }
 
-    /// Whether the binlog must make room before a time slice of longer work.
-    pub fn has_backpressure(&self) -> bool {
-        self.binlog
-            .as_ref()
-            .is_some_and(|binlog| binlog.has_backpressure())
+    /// Whether the binlog must free disk space before another time slice.
+    pub fn is_short_of_disk_space(&self) -> bool {
+        let binlog = self.binlog.as_ref();
+        binlog.is_some_and(|binlog| binlog.has_backpressure())
     }
 
-    /// Whether this is a body for which the binlog has no room yet. If it has
-    /// room, nobody else can use it before the body is put under the same hold
-    /// of the lock.
-    /// A put that is refused for another reason needs none.
-    pub fn has_no_room_for(&self, state: &Guarded, id: ConnectionId, request: &Request) -> bool {
+    /// Whether this is a body that will become a job, and for which the binlog has not
+    /// reserved disk space yet. If it has, nobody else can take that space before the
+    /// body is put under the same hold of the lock.
+    pub fn lacks_disk_space_for(
+        &self,
+        state: &Guarded,
+        id: ConnectionId,
+        request: &Request,
+    ) -> bool {
         match (&self.binlog, request) {
             (Some(binlog), Request::Body(Ok(body))) => {
                 !binlog.admits(longest_put(body.wire().len())) && state.engine.will_insert(id)
@@ -198,15 +202,8 @@ impl Shared {
         if let (Request::Command(Command::Stats), Some(binlog)) = (&request, &self.binlog) {
             state.engine.disk_is_full = binlog.refuses_puts();
         }
-        let mut outcome = state.engine.execute(id, request, now);
+        let outcome = state.engine.execute(id, request, now);
         self.append_changes(state, now);
-        // The engine knows no files. This cannot be done later: when the lock
-        // is free, another thread may move the job to a newer file.
-        if let Outcome::Reply(Reply::JobStats(job)) = &mut outcome
-            && let Some(binlog) = &self.binlog
-        {
-            job.file = binlog.segment_of(job.id);
-        }
         outcome
     }
 
@@ -214,19 +211,19 @@ impl Shared {
     /// have.
     pub fn has_memory(&self) -> bool {
         self.with_lock(|state, _| {
-            state.engine.held_elsewhere = self.memory.held();
-            state.engine.has_room(0)
+            state.engine.held_elsewhere = self.held.load(Ordering::Relaxed);
+            state.engine.has_memory_for(0)
         })
     }
 
-    /// What must be committed before this reply is sent. Asked under the lock
-    /// under which the reply was made.
+    /// Up to where the binlog must be durable before this reply is sent. Asked under
+    /// the same hold of the lock under which the reply was made.
     pub fn needed_for(&self, reply: &Reply) -> Option<Lsn> {
-        self.binlog.as_ref()?.needed_for(reply.rests_on())
+        self.binlog.as_ref()?.needed_for(reply.depends_on())
     }
 
-    /// The binlog has the changes in their order: those of a request are appended
-    /// before the next one is executed.
+    /// Appends the engine's changes to the binlog. Those of a request are appended
+    /// before the next one is executed, so the binlog has all changes in their order.
     fn append_changes(&self, state: &mut Guarded, now: Time) {
         if let Some(binlog) = &self.binlog
             && !state.engine.effects.changes.is_empty()
@@ -273,7 +270,8 @@ impl Shared {
         let answers: Vec<_> = replies.into_iter().filter_map(find).collect();
         // If much memory has become free, the timer will trim the heap.
         let workers = state.open as u64 * FREED_BY_WORKER;
-        let taken = state.engine.memory() + self.memory.held() + workers;
+        let held = self.held.load(Ordering::Relaxed);
+        let taken = state.engine.memory() + held + workers;
         state.trim.note(taken, now);
         // The timer is woken only for what comes before the end of its sleep.
         let wanted = state.timer_is_wanted_at(now);
@@ -311,17 +309,17 @@ impl Shared {
     ) -> Result<Arc<Client>, (Stream, String)> {
         self.end_closed_connections();
         let client = self.with_lock(|state, now| {
-            let closing = limits::CLOSING as usize;
+            let closing = system::CLOSING as usize;
             let count = state.clients.len().max(state.open.saturating_sub(closing));
             if count >= self.limits.max_connections {
-                let reason = format!("there are {count} connections already");
+                let reason = format!("the limit of connections, {count}, is reached");
                 return Err((stream, reason));
             }
             if let (Some(address), Some(most)) = (address, self.limits.max_connections_per_address)
             {
                 let count = state.addresses.entry(address).or_default();
                 if *count >= most.get() {
-                    let reason = format!("its address has {count} connections already");
+                    let reason = format!("its address's limit of connections, {count}, is reached");
                     return Err((stream, reason));
                 }
                 *count += 1;
@@ -334,7 +332,7 @@ impl Shared {
             state.open += 1;
             Ok(client)
         })?;
-        if let Err(error) = self.connected.add(&client.stream.0, client.id.0) {
+        if let Err(error) = self.hangups.add(&client.stream.0, client.id.0) {
             let text = "only its worker will notice that it hangs up";
             log::client_warning(&client.stream, format_args!("{text}: {error}"));
         }
@@ -343,7 +341,7 @@ impl Shared {
 
     /// Ends the waiting of clients whose peer has closed or half-closed.
     pub fn end_waits_of_half_closed(&self) {
-        let closed = self.waiting.take().into_iter().map(ConnectionId);
+        let closed = self.hangups_in_reserve.take().into_iter().map(ConnectionId);
         self.with_lock(|state, _| closed.for_each(|id| state.engine.half_close(id)));
     }
 
@@ -356,7 +354,7 @@ impl Shared {
     /// disconnected later, by its worker; so is one with very many jobs, of which this
     /// makes the first ones ready.
     fn end_closed_connections(&self) {
-        let closed = self.connected.take();
+        let closed = self.hangups.take();
         if closed.is_empty() {
             return;
         }
@@ -394,7 +392,7 @@ impl Shared {
         // very many jobs lets others go first before each further piece.
         let mut is_over = self.with_lock(piece);
         while !is_over {
-            self.wait_out_backpressure();
+            self.await_disk_space();
             is_over = self.with_lock_last(piece);
         }
     }

@@ -132,8 +132,7 @@ fn lock_names(path: &Path) -> Option<File> {
 /// Whether there is a socket's file, and no server listens on it any more. One
 /// that is too busy to accept does listen.
 fn is_stale(path: &Path) -> io::Result<bool> {
-    let is_socket = fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
-    if !is_socket {
+    if !fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket()) {
         return Ok(false);
     }
     let socket = new_socket(AddressFamily::Unix)?;

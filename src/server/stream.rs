@@ -73,7 +73,7 @@ impl Stream {
     }
 
     /// Whether the peer's side has received all that was written. Then there is
-    /// room for a short reply.
+    /// space in the socket for a short reply.
     pub fn has_sent_all(&self) -> bool {
         sys::unsent(self.0.as_fd()).is_ok_and(|count| count == 0)
     }
@@ -82,7 +82,10 @@ impl Stream {
     /// [`WouldBlock`](io::ErrorKind::WouldBlock). `None`, the initial value,
     /// means never.
     pub fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-        let time = time(timeout);
+        // Some systems cannot count further than this. Zero means no limit.
+        let longest = Duration::from_secs(1 << 30);
+        let micros = timeout.unwrap_or_default().min(longest).as_micros();
+        let time = TimeVal::microseconds(micros.try_into().expect("2^50 at most"));
         Ok(setsockopt(&self.0, sockopt::ReceiveTimeout, &time)?)
     }
 
@@ -128,14 +131,6 @@ fn network(address: Ipv6Addr) -> IpAddr {
         IpAddr::V6(address) => IpAddr::V6((address.to_bits() >> 64 << 64).into()),
         v4 => v4,
     }
-}
-
-/// The time in the system's form: zero means no limit, and some machines cannot
-/// count further than `longest`.
-fn time(timeout: Option<Duration>) -> TimeVal {
-    let longest = Duration::from_secs(1 << 30);
-    let micros = timeout.unwrap_or_default().min(longest).as_micros();
-    TimeVal::microseconds(micros.try_into().expect("2^50 at most"))
 }
 
 /// The peer's address, for people to read.

@@ -44,7 +44,7 @@ impl Sleep {
 /// What the thread does all its life. It ends when the server does.
 pub fn run(shared: &Shared) {
     while !shared.is_stopping() {
-        shared.wait_out_backpressure();
+        shared.await_disk_space();
         let (sleeps, is_trim_due) = shared.with_lock_last(|state, now| {
             // One piece of what is due. If there is more, the timer does not
             // sleep now.

@@ -7,7 +7,7 @@ use crate::model::{Jobs, Server, Traffic};
 use crate::search;
 use beanpole::binlog::storage::{File, Storage};
 use beanpole::binlog::{Binlog, Failed, LEASE, RECHECK_AFTER, SharedLock, SyncMode};
-use beanpole::protocol::RestsOn;
+use beanpole::protocol::DependsOn;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -389,7 +389,7 @@ fn a_server_that_stalls_after_a_sync_does_not_acknowledge_it() {
     let mut server = machine.take_over(SIZE);
     assert!(server.put(3, &mut Random::new(1)));
     machine.stand_still_at_the_next_look();
-    let needed = server.log.needed_for(RestsOn::AllSoFar).unwrap();
+    let needed = server.log.needed_for(DependsOn::AllSoFar).unwrap();
     assert_eq!(server.log.commit(needed), Ok(()));
     assert_eq!(
         server.log.ensure_lease(),

@@ -3,7 +3,7 @@
 use crate::disk::{Disk, Random};
 use crate::model::{Server, open};
 use beanpole::binlog::{Lsn, SyncMode};
-use beanpole::protocol::{JobId, RestsOn};
+use beanpole::protocol::{DependsOn, JobId};
 use std::time::Duration;
 
 #[test]
@@ -17,23 +17,23 @@ fn no_client_sees_a_job_before_its_put_is_durable() {
         let mut server = Server::open(&disk, sync, 1 << 16);
         let random = &mut Random::new(1);
         let log = server.log.clone();
-        assert_eq!(log.needed_for(RestsOn::PutOf(JobId(1))), None);
+        assert_eq!(log.needed_for(DependsOn::PutOf(JobId(1))), None);
 
         assert!(server.put(10, random));
         let first = log
-            .needed_for(RestsOn::PutOf(JobId(1)))
+            .needed_for(DependsOn::PutOf(JobId(1)))
             .expect("it is not written");
         assert!(server.put(10, random));
         let second = log
-            .needed_for(RestsOn::PutOf(JobId(2)))
+            .needed_for(DependsOn::PutOf(JobId(2)))
             .expect("it is not written");
         assert!(first > Lsn::START && second >= first);
         log.commit(first).unwrap();
         // The two puts were written together, so both are kept now.
         assert_eq!(
             (
-                log.needed_for(RestsOn::PutOf(JobId(1))),
-                log.needed_for(RestsOn::PutOf(JobId(2)))
+                log.needed_for(DependsOn::PutOf(JobId(1))),
+                log.needed_for(DependsOn::PutOf(JobId(2)))
             ),
             (None, None)
         );
@@ -50,11 +50,11 @@ fn no_client_sees_a_job_before_its_put_is_durable() {
 
         // Only the put must be kept, not the later changes of the job.
         server.update(JobId(1), random);
-        assert_eq!(log.needed_for(RestsOn::PutOf(JobId(1))), None);
+        assert_eq!(log.needed_for(DependsOn::PutOf(JobId(1))), None);
         assert!(server.put(10, random));
-        assert_eq!(log.needed_for(RestsOn::PutOf(JobId(2))), None);
-        assert!(log.needed_for(RestsOn::PutOf(JobId(3))).is_some());
+        assert_eq!(log.needed_for(DependsOn::PutOf(JobId(2))), None);
+        assert!(log.needed_for(DependsOn::PutOf(JobId(3))).is_some());
         assert!(server.commit());
-        assert_eq!(log.needed_for(RestsOn::PutOf(JobId(3))), None);
+        assert_eq!(log.needed_for(DependsOn::PutOf(JobId(3))), None);
     }
 }

@@ -511,7 +511,7 @@ fn a_file_that_is_filled_but_for_a_few_zeros_is_taken_over() {
         let disk = disk_with(&[("binlog.1", file.clone())]);
         let opened = open(&disk, SyncMode::Always, SIZE);
         assert_eq!(opened.jobs.len(), 1);
-        let told = "took over 1 jobs from 1 binlog files of beanstalkd";
+        let told = "took over 1 job from 1 binlog file of beanstalkd";
         assert_eq!(opened.notices, [told], "{zeros}");
         file.resize(4096, 0);
     }

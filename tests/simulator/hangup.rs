@@ -29,7 +29,7 @@ struct State {
 pub fn accept(shared: &Arc<Shared>, door: &Door) {
     let workers = Workers::new();
     loop {
-        match door.wait(&shared.waiting) {
+        match door.wait(&shared.hangups_in_reserve) {
             Call::End => return,
             Call::HaveLeft => shared.end_waits_of_half_closed(),
             Call::Accept((who, peer, stream)) => {

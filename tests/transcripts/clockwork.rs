@@ -130,8 +130,8 @@ impl Clockwork {
 
 impl Client {
     fn answer(&mut self, mut reply: Reply, uptime: Duration) {
-        if let Reply::ServerStats(document) = &mut reply {
-            add_process(document, uptime);
+        if let Reply::ServerStats(parts) = &mut reply {
+            add_process(parts, uptime);
         }
         if let Reply::Connections(list) = &mut reply {
             for one in &mut list.items {
@@ -232,8 +232,8 @@ impl Stage for Clockwork {
 }
 
 /// Adds to `stats` what the server adds, because the engine does not know it.
-fn add_process(document: &mut Document, uptime: Duration) {
-    let mut process = Document::default();
+fn add_process(parts: &mut [Document; 4], uptime: Duration) {
+    let [process, machine, disk, limits] = parts;
     process.add("pid", 1_u32);
     process.add_text("version", "1.13");
     process.add("rusage-utime", "0.000000");
@@ -244,16 +244,11 @@ fn add_process(document: &mut Document, uptime: Duration) {
     process.add("binlog-records-migrated", 0_u32);
     process.add("binlog-records-written", 0_u32);
     process.add("binlog-max-size", 10_u32 << 20);
-    document.insert_before("draining", &process);
-    let mut machine = Document::default();
     machine.add("id", "0123456789abcdef");
     machine.add_text("hostname", "host");
     machine.add_text("os", "#1 SMP");
     machine.add_text("platform", "x86_64");
-    document.insert_before("memory-used", &machine);
-    let mut disk = Document::default();
     disk.add("binlog-size", 0_u32);
     disk.add("binlog-live-size", 0_u32);
-    document.insert_before("put-refusal", &disk);
-    document.add("max-connections", 1000_u32);
+    limits.add("max-connections", 1000_u32);
 }

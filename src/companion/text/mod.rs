@@ -6,13 +6,8 @@
 pub mod json;
 pub(crate) mod output;
 
+pub use beanpole::log::counted;
 use unicode_width::UnicodeWidthChar;
-
-/// '1 job' or '7 jobs', for this count and noun.
-pub fn counted(count: u64, noun: &str) -> String {
-    let plural = if count == 1 { "" } else { "s" };
-    format!("{count} {noun}{plural}")
-}
 
 /// A span of time in its largest unit.
 pub fn span(seconds: u64) -> String {

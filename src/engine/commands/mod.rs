@@ -72,7 +72,7 @@ impl Engine {
             Command::KickJob(id) => self.kick_job(id, now)?,
             Command::PauseTube(tube, length) => self.pause_tube(&tube, length, now)?,
             Command::PauseInvalidTube => Reply::BadFormat,
-            Command::Stats => Reply::ServerStats(self.server_document()),
+            Command::Stats => Reply::ServerStats(Box::new(self.server_documents())),
             Command::StatsJob(id) => self.stats_job(id, now)?,
             Command::StatsTube(tube) => self.stats_tube(&tube, now)?,
             Command::ListTubes => self.list_tubes(),

@@ -47,7 +47,7 @@ impl Engine {
         let is_spread_too_far = limit.is_some_and(|limit| self.is_spread_too_far(limit, tube));
         match no_body {
             Some(NoBody::TooBig) => Some(Reply::JobTooBig),
-            _ if is_spread_too_far || !self.has_room(self.needed_for(put)) => {
+            _ if is_spread_too_far || !self.has_memory_for(self.needed_for(put)) => {
                 Some(Reply::OutOfMemory)
             }
             Some(NoBody::NoRoom) => Some(Reply::OutOfMemory),
@@ -118,7 +118,7 @@ impl Engine {
     }
 
     pub(super) fn use_tube(&mut self, by: ConnectionIndex, name: TubeName) -> Reply {
-        if self.find_tube(&name).is_none() && !self.has_room(0) {
+        if self.find_tube(&name).is_none() && !self.has_memory_for(0) {
             return Reply::OutOfMemory;
         }
         let tube = self.find_or_make_tube(&name);

@@ -158,7 +158,7 @@ impl Engine {
             return Reply::Watching(count);
         }
         let is_free = tube.is_some() && count <= WATCHED_FREELY;
-        if count >= MAX_WATCHED || !is_free && !self.has_room(WATCH_OVERHEAD) {
+        if count >= MAX_WATCHED || !is_free && !self.has_memory_for(WATCH_OVERHEAD) {
             return Reply::OutOfMemory;
         }
         let tube = self.find_or_make_tube(&name);

@@ -6,19 +6,19 @@
 //! | When | What is asked or told |
 //! |---|---|
 //! | a body has arrived | does its job exist already? `unique` |
-//! | a job becomes ready, or leaves that state | to which queue does it belong? `limits` |
-//! | a job becomes reserved, or leaves that state | is the limit of its key reached now, or no longer? `limits` |
+//! | a job becomes ready, or leaves that state | to which queue does it belong? `concurrency` |
+//! | a job becomes reserved, or leaves that state | is the limit of its key reached now, or no longer? `concurrency` |
 //! | a reservation ends by the clock or with its connection | is this job to be buried? `tries` |
 //! | a job is deleted | for how long is its key still taken? `unique` |
 
-mod limits;
+mod concurrency;
 mod tries;
 mod unique;
 
 use super::job::{Job, OPTIONS_OVERHEAD};
 use super::{Engine, JobId};
 use crate::protocol::{OptionStats, PutOptions};
-pub use limits::Limits;
+pub use concurrency::JobsByKey;
 pub use unique::UniqueKeys;
 
 /// What a key with a limit takes besides, in bytes, however many jobs have it.
@@ -28,7 +28,7 @@ impl Engine {
     /// What a job with these options takes in addition to its other memory.
     pub(super) fn needed_for_options(&self, options: &PutOptions) -> u64 {
         let limit = options.limit.as_ref();
-        let is_new = limit.is_some_and(|limit| !self.limits.contains_key(&limit.key));
+        let is_new = limit.is_some_and(|limit| !self.jobs_by_key.contains_key(&limit.key));
         OPTIONS_OVERHEAD + options.keys_len() as u64 + u64::from(is_new) * LIMIT_OVERHEAD
     }
 
@@ -42,7 +42,7 @@ impl Engine {
         }
         if let Some(limit) = &mut stored.options.limit {
             // All jobs with the same key share its text.
-            if let Some((known, _)) = self.limits.get_key_value(&limit.key) {
+            if let Some((known, _)) = self.jobs_by_key.get_key_value(&limit.key) {
                 limit.key = known.clone();
             }
             self.change_jobs_of_key(&limit.key, |jobs| jobs.add(job.tube, limit));
@@ -70,7 +70,7 @@ impl Engine {
             options: stored.options.clone(),
             free: job
                 .limit()
-                .map_or(0, |limit| self.limits[&limit.key].free()),
+                .map_or(0, |limit| self.jobs_by_key[&limit.key].free()),
             tries_left: tries.saturating_sub(stored.failed_tries),
         }))
     }

@@ -93,7 +93,7 @@ pub struct Caller {
 struct Expected {
     text: String,
     /// So many changes must be kept if it was told.
-    rests_on: usize,
+    depends_on: usize,
 }
 
 /// Begins to judge a process that has just read its jobs.
@@ -568,15 +568,15 @@ impl Judge {
         assert_eq!(left, right, "left the engine, right the model");
         for (number, reply) in said {
             let text = text(reply);
-            let rests_on = self.rests_on(&text);
+            let depends_on = self.depends_on(&text);
             let expected = &mut self.callers[number].expected;
-            expected.push(Expected { text, rests_on });
+            expected.push(Expected { text, depends_on });
         }
     }
 
     /// How many changes must be kept before this is told. The server's own opinion
     /// of that is not asked.
-    fn rests_on(&self, reply: &str) -> usize {
+    fn depends_on(&self, reply: &str) -> usize {
         let put_of = |id: &str| {
             let id = id.parse().map(JobId).expect("a number");
             self.put_at.get(&id).copied().unwrap_or(0)
@@ -639,7 +639,7 @@ impl Caller {
                 "{name} waited when the server stopped, and was told {reply:?}"
             );
             if normal(&reply) == normal(&right.text) {
-                kept = kept.max(right.rests_on);
+                kept = kept.max(right.depends_on);
             } else {
                 let is_failure = reply == "INTERNAL_ERROR\r\n" && has_failed;
                 assert!(

@@ -23,7 +23,7 @@ use std::collections::BTreeMap;
 const MAX_TUBES: usize = 1000;
 
 /// All keys with a limit. A key is here as long as a job in any state has it.
-pub type Limits = BTreeMap<Key, JobsOfKey>;
+pub type JobsByKey = BTreeMap<Key, JobsOfKey>;
 
 /// The jobs of a key.
 #[derive(Default)]
@@ -95,7 +95,7 @@ impl Engine {
     /// Whether a job with this limit may not be put into this tube, because jobs
     /// with its key are in very many others.
     pub(in crate::engine) fn is_spread_too_far(&self, limit: &Limit, tube: TubeIndex) -> bool {
-        self.limits
+        self.jobs_by_key
             .get(&limit.key)
             .is_some_and(|jobs| jobs.queues.len() >= MAX_TUBES && !jobs.queues.contains_key(&tube))
     }
@@ -104,11 +104,13 @@ impl Engine {
     pub(in crate::engine) fn is_at_limit(&self, id: JobId) -> bool {
         self.jobs[&id]
             .limit()
-            .is_some_and(|limit| self.limits[&limit.key].is_at_limit())
+            .is_some_and(|limit| self.jobs_by_key[&limit.key].is_at_limit())
     }
 
-    /// Puts a ready job into the queue of its tube, or takes it out of there. If
-    /// it has a limit, it does this with the line of its key.
+    /// Puts a ready job into the ready queue of its tube, or takes it out of there:
+    /// that is `change`. A job with a limit is put into the queue of its key instead,
+    /// or taken out of that one; if another job is first there then, the first job in
+    /// the tube's queue is replaced, too.
     pub(in crate::engine) fn change_ready(
         &mut self,
         id: JobId,
@@ -119,7 +121,7 @@ impl Engine {
         let Some(key) = &entry.key else {
             return change(&mut tube.ready, entry.priority, id);
         };
-        let jobs = self.limits.get_mut(key).expect("the job has this key");
+        let jobs = self.jobs_by_key.get_mut(key).expect("the job has this key");
         let firsts = match jobs.is_at_limit() {
             true => &mut tube.passed_over,
             false => &mut tube.ready,
@@ -142,12 +144,12 @@ impl Engine {
         key: &Key,
         change: impl FnOnce(&mut JobsOfKey),
     ) {
-        let jobs = self.limits.entry(key.clone()).or_default();
+        let jobs = self.jobs_by_key.entry(key.clone()).or_default();
         let was_at_limit = jobs.is_at_limit();
         change(jobs);
         let is_at_limit = jobs.is_at_limit();
         if jobs.limits.is_empty() {
-            self.limits.remove(key);
+            self.jobs_by_key.remove(key);
         } else if was_at_limit != is_at_limit {
             for (index, priority, id) in jobs.firsts() {
                 self.effects.steps += 1;

@@ -1,8 +1,8 @@
-//! How many connections and how much memory the system lets us have. A
-//! connection takes a descriptor and a thread, and a thread takes four memory
-//! mappings. If one of these or the memory runs out while the server runs, other
-//! connections or the whole process may suffer. So the server finds the limits
-//! at the start, and never exceeds them.
+//! How many connections and how much memory the system allows. A connection takes a
+//! descriptor and a thread, and a thread takes four memory mappings. If one of these
+//! or the memory ran out while the server runs, other connections or the whole
+//! process would suffer. So the server reads the system's limits at the start, and
+//! stays below them.
 
 use crate::sys::{ADDRESS_SPACE, THREADS};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -14,10 +14,10 @@ use std::path::{Path, PathBuf};
 pub const CLOSING: u64 = 8;
 
 /// Descriptors that are set aside, besides those that are open at the start: for the
-/// pipe that stops the acceptor, for the two hang-up lists, and for connections that
-/// are closing. (The list of those that are open counts its own descriptor, which is
+/// pipe that stops the acceptor, for the two hang-up lists, for a message to the service
+/// manager, and for connections that are closing. (The list of those that are open counts its own descriptor, which is
 /// closed again: it is left for accepting a connection beyond the limit, to close it.)
-const OTHER_DESCRIPTORS: u64 = 4 + CLOSING;
+const OTHER_DESCRIPTORS: u64 = 5 + CLOSING;
 
 /// Descriptors that are set aside for the binlog: its lock, its directory, and
 /// the files that are being read, written, synced and moved.
@@ -34,8 +34,8 @@ const OTHER_THREADS: u64 = 32;
 /// A thread takes four: its stack and its signal stack, and a guard page for each.
 const OTHER_MAPPINGS: u64 = 2048;
 
-/// How many connections there may be where /proc does not tell the limits: even a
-/// box of 64 megabytes can have this many threads.
+/// How many connections there may be on a system without /proc: even a machine with
+/// 64 megabytes can have this many threads.
 const WITHOUT_PROC: u64 = 500;
 
 /// How much memory a connection may take while it waits, in bytes: its thread, of
@@ -46,25 +46,36 @@ const MEMORY_EACH: u64 = 3 * (16 << 10);
 /// lies between stacks.
 const SPACE_EACH: u64 = 3 * (152 << 10);
 
-/// The most of something that the system lets us have, and which limit decides that,
+/// The most of something that the system allows, and which limit that follows from,
 /// for people to read.
 pub type Bound = (u64, String);
 
 /// How many connections there may be at a time; at least one. To be called when the
-/// sockets to listen on are bound. The limit on descriptors is raised as far as we
-/// may.
+/// sockets to listen on are bound. The limit of open files is raised as far as this
+/// process may raise it.
 pub fn connections(has_binlog: bool) -> Bound {
+    if let Ok((_, most)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        // If it cannot be raised, it is what it was.
+        setrlimit(Resource::RLIMIT_NOFILE, most, most).ok();
+    }
     let open = fs::read_dir("/proc/self/fd").map_or(OPEN_DESCRIPTORS, |list| list.count() as u64);
     let binlog = if has_binlog { BINLOG_DESCRIPTORS } else { 0 };
     let files = open + OTHER_DESCRIPTORS + binlog;
     let system = |file| number(&Path::new("/proc/sys").join(file));
     let mappings = system("vm/max_map_count");
     let tasks = |limit, what| (limit, what, OTHER_THREADS, 1);
-    // How much of each limit is set aside, and how much a connection takes.
+    // Root has no limit of processes.
+    let processes = THREADS.filter(|_| !Uid::effective().is_root());
+    // Each with how much of it is set aside, and how much a connection takes.
     let limits = [
-        (descriptors(), "the limit of open files", files, 1),
+        (
+            limit(Resource::RLIMIT_NOFILE),
+            "the limit of open files",
+            files,
+            1,
+        ),
         (mappings, "vm.max_map_count", OTHER_MAPPINGS, 4),
-        tasks(processes(), "the user's limit of processes"),
+        tasks(processes.and_then(limit), "the user's limit of processes"),
         tasks(system("kernel/threads-max"), "kernel.threads-max"),
         tasks(system("kernel/pid_max"), "kernel.pid_max"),
         tasks(group("pids.max"), "the control group's limit of tasks"),
@@ -80,34 +91,17 @@ pub fn connections(has_binlog: bool) -> Bound {
     bounds.chain(unknown).min().expect("one is always known")
 }
 
-/// How much memory the jobs, tubes and buffers may take, in bytes. This leaves room
-/// for what is not counted: threads, what the allocator keeps, and other programs.
-/// `None` if nothing is known.
+/// How much memory the jobs, tubes and buffers may take, in bytes. The rest is for
+/// what is not counted: threads, what the allocator keeps, and other programs.
+/// `None` if no limit is known.
 pub fn memory() -> Option<Bound> {
     let (limit, what, _) = memory_limits().min()?;
-    Some((
-        limit - set_aside(limit),
-        format!("{what} is {}", size(limit)),
-    ))
+    Some((limit - set_aside(limit), format!("{what} is {limit}")))
 }
 
 /// A quarter, but at least a gibibyte, or a half where there is less than two.
 fn set_aside(limit: u64) -> u64 {
     (limit / 4).max((1 << 30).min(limit / 2))
-}
-
-/// A number of bytes, for people to read. What is less than its last digit is left
-/// out.
-pub fn size(bytes: u64) -> String {
-    let (mut whole, mut rest, mut unit) = (bytes, 0, 0);
-    while whole >= 1000 {
-        (whole, rest, unit) = (whole / 1000, whole % 1000, unit + 1);
-    }
-    let unit = ["bytes", "kB", "MB", "GB", "TB", "PB", "EB"][unit];
-    match bytes >= 1000 && whole < 10 {
-        true => format!("{whole}.{} {unit}", rest / 100),
-        false => format!("{whole} {unit}"),
-    }
 }
 
 /// The limits on the process's memory in bytes, each with how much of it a
@@ -121,8 +115,8 @@ fn memory_limits() -> impl Iterator<Item = (u64, &'static str, u64)> {
         (space(), "the limit of the address space", SPACE_EACH),
         (groups, "the control group's limit of memory", MEMORY_EACH),
     ];
-    let known = |(limit, what, each): (Option<_>, _, _)| Some((limit?, what, each));
-    limits.into_iter().filter_map(known)
+    let limits = limits.into_iter();
+    limits.filter_map(|(limit, what, each)| Some((limit?, what, each)))
 }
 
 fn physical_memory() -> Option<u64> {
@@ -140,44 +134,29 @@ fn space() -> Option<u64> {
     Some(limit.min(isize::MAX as u64)).filter(|limit| limit >> 46 == 0)
 }
 
-fn descriptors() -> Option<u64> {
-    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).ok()?;
-    // If it cannot be raised, it is what it was.
-    let (Ok(()) | Err(_)) = setrlimit(Resource::RLIMIT_NOFILE, most, most);
-    limit(Resource::RLIMIT_NOFILE)
-}
-
-/// The user's limit of processes, if threads count as such. Root has no such
-/// limit.
-fn processes() -> Option<u64> {
-    limit(THREADS?).filter(|_| !Uid::effective().is_root())
-}
-
-/// A limit of this process. It has 32 bits on some machines, and a sign on some
-/// systems.
+/// A limit of this process. (The number has 32 bits on some machines, and a sign on
+/// some systems.)
 #[allow(clippy::useless_conversion, clippy::unnecessary_fallible_conversions)]
 fn limit(resource: Resource) -> Option<u64> {
     let (soft, _) = getrlimit(resource).ok()?;
     Some(soft.try_into().unwrap_or(u64::MAX))
 }
 
-/// A limit of our control groups: each of them may have one, and the smallest
-/// counts. The file is named after what is controlled.
+/// The smallest limit of the control groups that this process is in: a group and
+/// those above it may each have one, in a file of this name.
 fn group(file: &str) -> Option<u64> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let directories = groups
-        .lines()
-        .filter_map(|line| group_directory(line, file));
-    let limits = directories.filter_map(|directory| {
-        let above = directory.ancestors();
-        let groups = above.take_while(|above| above.starts_with("/sys/fs/cgroup"));
-        groups.filter_map(|group| number(&group.join(file))).min()
+    let limits = groups.lines().filter_map(|line| {
+        let directory = group_directory(line, file)?;
+        let limits = directory.ancestors().map(|group| group.join(file));
+        limits.filter_map(|file| number(&file)).min()
     });
     limits.min()
 }
 
-/// The directory in which a line of /proc/self/cgroup says that there is such a file,
-/// if it says so: in a hierarchy of its own, or in the one for everything.
+/// The directory of the control group that a line of /proc/self/cgroup names, if a
+/// file of this name may be there: in the hierarchy for what the file limits, or in
+/// the one for everything.
 fn group_directory(line: &str, file: &str) -> Option<PathBuf> {
     let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
     let controller = file.split('.').next()?;
@@ -195,21 +174,6 @@ fn number(path: &Path) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_size_has_two_or_three_digits_and_a_unit() {
-        let sizes = [0, 999, 1000, 999_999, 1_999_999, 18_957_376_512, u64::MAX];
-        let shown = [
-            "0 bytes",
-            "999 bytes",
-            "1.0 kB",
-            "999 kB",
-            "1.9 MB",
-            "18 GB",
-            "18 EB",
-        ];
-        assert_eq!(sizes.map(size), shown);
-    }
 
     #[test]
     fn a_control_group_is_found_in_its_own_hierarchy_or_in_the_common_one() {
