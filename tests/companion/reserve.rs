@@ -1,52 +1,67 @@
-//! Taking jobs, and what is done with them then.
+//! What `reserve` does with jobs whose reader is slow, or gone.
 
-use super::story::tell;
-use super::support::{Server, servers, wait_for};
+use super::support::on_each_server;
 use std::io::Read;
-use std::process::Stdio;
+use std::process::{Child, Stdio};
+use support::eventually;
+use support::session::Scene;
 
-/// `reserve` into a pipe, and the number of jobs that it holds meanwhile.
-fn reserve_into_a_pipe(server: &Server, arguments: &[&str]) -> std::process::Child {
-    let mut command = server.beanpole();
-    command.arg("reserve").args(arguments).arg("--delete");
-    command.stdout(Stdio::piped()).spawn().unwrap()
-}
-
-fn is_reserved(server: &Server, jobs: u64) -> bool {
-    server.counted("current-jobs-reserved") == jobs
+/// `reserve` into a pipe.
+fn reserve_into_a_pipe(scene: &Scene, arguments: &str) -> Child {
+    let mut shell = scene.shell(&format!("exec beanpole reserve --delete {arguments}"));
+    shell.stdout(Stdio::piped()).spawn().expect("a shell")
 }
 
 #[test]
 fn reserve_does_not_delete_jobs_that_nobody_reads_from_the_pipe() {
-    for program in servers() {
-        let server = Server::start(&program, &[]);
-        tell(&server, "$ put -q precious");
-        let mut child = reserve_into_a_pipe(&server, &[]);
-        wait_for("it to have the job", || is_reserved(&server, 1));
+    on_each_server(&[], |scene| {
+        scene.tell("$ beanpole put -q precious");
+        let mut child = reserve_into_a_pipe(&scene, "");
+        scene.await_stat("current-jobs-reserved", 1);
         // The reader goes.
         drop(child.stdout.take());
-        assert_eq!(child.wait().unwrap().code(), Some(141));
-        wait_for("the job to be given back", || is_reserved(&server, 0));
-        tell(&server, "$ peek --ready -l\nprecious");
-    }
+        assert_eq!(child.wait().expect("our child").code(), Some(141));
+        scene.await_stat("current-jobs-reserved", 0);
+        scene.tell("$ beanpole peek --ready -l\nprecious");
+    });
+}
+
+#[test]
+fn a_closed_output_ends_the_program_silently_and_deletes_nothing() {
+    on_each_server(&[], |scene| {
+        scene.tell("$ beanpole put -q x");
+        let (reader, writer) = nix::unistd::pipe().expect("a pipe");
+        drop(reader);
+        let mut shell = scene.shell("exec beanpole reserve --delete");
+        let output = shell.stdout(writer).stderr(Stdio::piped()).spawn();
+        let output = output
+            .expect("a shell")
+            .wait_with_output()
+            .expect("our child");
+        assert_eq!(
+            (output.status.code(), &*output.stderr),
+            (Some(141), &b""[..])
+        );
+        scene.tell("$ beanpole reserve -w 0 -l\nx");
+    });
 }
 
 #[test]
 fn reserve_touches_jobs_until_a_slow_reader_has_read_them() {
-    for program in servers() {
-        let server = Server::start(&program, &[]);
-        tell(&server, "$ put -q -r 1 one two three");
-        let mut child = reserve_into_a_pipe(&server, &["--all", "-l"]);
-        let mut output = child.stdout.take().unwrap();
+    on_each_server(&[], |scene| {
+        scene.tell("$ beanpole put -q -r 1 one two three");
+        let mut child = reserve_into_a_pipe(&scene, "--all -l");
+        let mut output = child.stdout.take().expect("it is piped");
         let mut first = [0; 4];
-        output.read_exact(&mut first).unwrap();
-        wait_for("it to have the others", || is_reserved(&server, 2));
+        output.read_exact(&mut first).expect("a body");
+        scene.await_stat("current-jobs-reserved", 2);
         // Longer than their time to run, which begins anew meanwhile.
-        wait_for("them to be touched", || server.counted("cmd-touch") >= 10);
+        let mut client = scene.connect();
+        eventually("touches", || client.count("cmd-touch") >= 10);
         let mut rest = String::new();
-        output.read_to_string(&mut rest).unwrap();
+        output.read_to_string(&mut rest).expect("bodies");
         assert_eq!((&first, rest.as_str()), (b"one\n", "two\nthree\n"));
-        assert_eq!(child.wait().unwrap().code(), Some(0));
-        tell(&server, "$ tubes --names\ndefault\n$ reserve -w 0\n[1]");
-    }
+        assert_eq!(child.wait().expect("our child").code(), Some(0));
+        scene.tell("$ beanpole tubes --names\ndefault\n$ beanpole reserve -w 0\n[1]");
+    });
 }

@@ -1,13 +1,15 @@
 //! The program on a terminal: a pseudo-terminal whose screen is kept as text.
 
-use super::support::wait_for;
+use ::support::{eventually, prepare, until};
 use nix::pty::{OpenptyResult, Winsize, openpty};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::num::NonZero;
 use std::os::fd::OwnedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 
 /// A program on a terminal of its own.
 pub struct Screen {
@@ -21,14 +23,15 @@ pub struct Screen {
 impl Screen {
     /// Starts the program on a terminal of this size.
     pub fn start(command: &Command, columns: u16, rows: u16) -> Screen {
+        prepare();
         let winsize = Winsize {
             ws_row: rows,
             ws_col: columns,
             ws_xpixel: 0,
             ws_ypixel: 0,
         };
-        let OpenptyResult { master, slave } = openpty(&winsize, None).unwrap();
-        let stdio = || Stdio::from(slave.try_clone().unwrap());
+        let OpenptyResult { master, slave } = openpty(&winsize, None).expect("a terminal");
+        let stdio = || Stdio::from(slave.try_clone().expect("a copy"));
         // In a session of its own, of which this is the terminal, so that it
         // hears of a new size.
         let mut session = Command::new("setsid");
@@ -36,22 +39,22 @@ impl Screen {
             .arg("-c")
             .arg(command.get_program())
             .args(command.get_args());
-        for (name, value) in command.get_envs() {
-            session.env(name, value.unwrap());
-        }
-        let child = session
-            .stdin(stdio())
-            .stdout(stdio())
-            .stderr(stdio())
-            .spawn()
-            .unwrap();
-        let parser = Arc::new(Mutex::new(vt100::Parser::new(size(rows), size(columns), 0)));
-        let mut output = File::from(master.try_clone().unwrap());
+        session.envs(
+            command
+                .get_envs()
+                .filter_map(|(name, value)| Some((name, value?))),
+        );
+        session.current_dir(command.get_current_dir().expect("a folder"));
+        session.stdin(stdio()).stdout(stdio()).stderr(stdio());
+        let child = session.spawn().expect("the program starts");
+        let parser = vt100::Parser::new(size(rows), size(columns), 0);
+        let parser = Arc::new(Mutex::new(parser));
+        let mut output = File::from(master.try_clone().expect("a copy"));
         let shared = parser.clone();
-        std::thread::spawn(move || {
+        thread::spawn(move || {
             let mut bytes = [0; 4096];
             while let Ok(count @ 1..) = output.read(&mut bytes) {
-                shared.lock().unwrap().process(&bytes[..count]);
+                shared.lock().expect("no panic").process(&bytes[..count]);
             }
         });
         Screen {
@@ -64,75 +67,76 @@ impl Screen {
 
     /// Types these bytes.
     pub fn type_keys(&mut self, keys: &str) {
-        self.keyboard.write_all(keys.as_bytes()).unwrap();
+        self.keyboard
+            .write_all(keys.as_bytes())
+            .expect("a terminal");
     }
 
     /// Makes the terminal larger or smaller.
     pub fn resize(&mut self, columns: u16, rows: u16) {
-        self.parser
-            .lock()
-            .unwrap()
-            .screen_mut()
-            .set_size(size(rows), size(columns));
-        let stty = Command::new("stty")
-            .args(["cols", &columns.to_string(), "rows", &rows.to_string()])
-            .stdin(Stdio::from(self.terminal.try_clone().unwrap()))
-            .status();
-        assert!(stty.unwrap().success());
+        let mut parser = self.parser.lock().expect("no panic");
+        parser.screen_mut().set_size(size(rows), size(columns));
+        drop(parser);
+        let size = ["cols", &columns.to_string(), "rows", &rows.to_string()];
+        let terminal = Stdio::from(self.terminal.try_clone().expect("a copy"));
+        let stty = Command::new("stty").args(size).stdin(terminal).status();
+        assert!(stty.is_ok_and(|status| status.success()));
     }
 
     /// What stands on the screen, without spaces at the ends of lines.
     pub fn text(&self) -> String {
-        let contents = self.parser.lock().unwrap().screen().contents();
+        let parser = self.parser.lock().unwrap_or_else(PoisonError::into_inner);
+        let contents = parser.screen().contents();
         let lines: Vec<_> = contents.lines().map(str::trim_end).collect();
         lines.join("\n")
     }
 
     /// The colour of the character in this row and column, counted from 0.
     pub fn colour_at(&self, row: u16, column: u16) -> vt100::Color {
-        let parser = self.parser.lock().unwrap();
+        let parser = self.parser.lock().expect("no panic");
         let cell = parser.screen().cell(row, column);
         cell.expect("it is on the screen").fgcolor()
     }
 
     /// Waits until the screen shows this somewhere.
+    #[track_caller]
     pub fn wait_for(&self, text: &str) {
-        let mut last = String::new();
-        let shown = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            wait_for(text, || {
-                last = self.text();
-                last.contains(text)
-            });
-        }));
-        assert!(shown.is_ok(), "'{text}' never came; the screen is:\n{last}");
+        self.wait_until(text, |screen| screen.contains(text));
     }
 
     /// Waits until the screen is this, once spans of time are masked.
+    #[track_caller]
     pub fn wait_for_screen(&self, expected: &str) {
         let expected = expected.trim_matches('\n');
-        let mut last = String::new();
-        let shown = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            wait_for("the screen", || {
-                last = without_spans(&self.text());
-                last == expected
-            });
-        }));
+        self.wait_until(expected, |screen| without_spans(screen) == expected);
+    }
+
+    #[track_caller]
+    pub fn wait_until(&self, what: &str, is_so: impl Fn(&str) -> bool) {
+        let wait = || eventually("the screen", || is_so(&self.text()));
+        let shown = catch_unwind(AssertUnwindSafe(wait));
         assert!(
             shown.is_ok(),
-            "the screen is:\n{last}\n\nexpected:\n{expected}"
+            "no '{what}'; the screen is:\n{}",
+            self.text()
         );
     }
 
     /// Waits for the program's end: its exit status.
+    #[track_caller]
     pub fn wait(&mut self) -> Option<i32> {
-        self.child.wait().unwrap().code()
+        until("the program ends", || {
+            self.child.try_wait().expect("our child")
+        })
+        .code()
     }
 }
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        // This fails if it has ended already.
+        let (Ok(()) | Err(_)) = self.child.kill();
+        let (Ok(_) | Err(_)) = self.child.wait();
     }
 }
 
@@ -143,22 +147,17 @@ fn size(length: u16) -> NonZero<u16> {
 /// The text with ` N` for the digits of a span in seconds and the space before.
 pub fn without_spans(text: &str) -> String {
     let mut masked = String::new();
-    let mut digits = String::new();
-    let mut before = ' ';
-    for character in text.chars().chain(['\n']) {
-        if character.is_ascii_digit() && (before == ' ' || !digits.is_empty()) {
-            digits.push(character);
-            continue;
+    let mut parts = text.split('s').peekable();
+    while let Some(part) = parts.next() {
+        let before = part.trim_end_matches(|c: char| c.is_ascii_digit());
+        match parts.peek() {
+            Some(_) if before.len() < part.len() && before.ends_with(' ') => {
+                masked += before.trim_end_matches(' ');
+                masked += " Ns";
+            }
+            Some(_) => masked += &format!("{part}s"),
+            None => masked += part,
         }
-        if character == 's' && !digits.is_empty() {
-            masked.truncate(masked.trim_end_matches(' ').len());
-            masked += " N";
-        } else {
-            masked += &digits;
-        }
-        digits.clear();
-        masked.push(character);
-        before = character;
     }
-    masked.trim_end_matches('\n').into()
+    masked
 }

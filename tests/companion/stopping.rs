@@ -1,120 +1,89 @@
 //! `work` is stopped, in order and by force, and its commands with it.
 
-use super::story::tell;
-use super::support::{BEANPOLE, PATIENT, Running, Server, group_exists, servers, wait_for};
-use std::process::{Command, Stdio};
+use super::support::{PATIENT, ended, group_exists, on_each_server};
+use nix::sys::signal::Signal;
+use std::env;
+use std::process::Command;
+use support::eventually;
+
+const STOPPING: &str = "beanpole work: stopping when the commands under way have ended";
 
 #[test]
 fn the_first_sigterm_lets_commands_finish_and_takes_no_other_job() {
-    for program in servers() {
-        let server = Server::start(&program, &[]);
-        tell(&server, "$ put -q first second");
-        let mut worker = Running::start(
-            server
-                .beanpole()
-                .args(["work", "--", "sh", "-c", PATIENT])
-                .arg(server.directory.path()),
-        );
-        server.directory.wait_for("pid");
-        worker.signal("TERM");
-        worker.wait_for_line("beanpole work: stopping when the commands under way have ended");
-        server.directory.write("go", b"");
-        assert_eq!(worker.wait(), (0, String::new()));
-        tell(&server, "$ reserve --all -l\nsecond");
-    }
+    on_each_server(&[], |scene| {
+        scene.tell("$ beanpole put -q first second");
+        let worker = scene.begin(&format!("beanpole work -- {PATIENT}"));
+        scene.wait_for_file("pid");
+        worker.signal(Signal::SIGTERM);
+        worker.log_line(STOPPING);
+        scene.write("go", "");
+        assert_eq!(ended(worker), (Some(0), String::new()));
+        scene.tell("$ beanpole reserve --all -l\nsecond");
+    });
 }
 
 #[test]
 fn a_second_sigterm_ends_commands_and_releases_their_jobs() {
-    for program in servers() {
-        let server = Server::start(&program, &[]);
-        tell(&server, "$ put first\n1");
+    on_each_server(&[], |scene| {
+        scene.tell("$ beanpole put -q first");
         // It ignores SIGTERM, and so does what it started.
-        let script = format!("trap '' TERM\nsleep 1000 &\n{PATIENT}");
-        let mut command = server.beanpole();
-        command.args(["work", "--grace", "0", "--", "sh", "-c", &script]);
-        let mut worker = Running::start(command.arg(server.directory.path()));
-        let group = server.directory.wait_for("pid");
-        worker.signal("TERM");
-        worker.wait_for_line("beanpole work: stopping when the commands under way have ended");
-        worker.signal("TERM");
-        assert_eq!(
-            worker.wait(),
-            (
-                0,
-                "beanpole work: job 1 of default: stopped; released\n".into()
-            )
+        scene.write(
+            "stubborn",
+            format!("trap '' TERM\nsleep 1000 &\nexec {PATIENT}"),
         );
-        wait_for("the whole group to be gone", || !group_exists(&group));
-        tell(&server, "$ reserve --all -l\nfirst");
-    }
+        let worker = scene.begin("beanpole work --grace 0 -- sh stubborn");
+        let group = scene.wait_for_file("pid");
+        worker.signal(Signal::SIGTERM);
+        worker.log_line(STOPPING);
+        worker.signal(Signal::SIGTERM);
+        let said = "beanpole work: job 1 of default: stopped; released";
+        assert_eq!(ended(worker), (Some(0), said.into()));
+        eventually("the whole group to be gone", || !group_exists(&group));
+        scene.tell("$ beanpole reserve --all -l\nfirst");
+    });
 }
 
 #[test]
 fn an_idle_worker_stops_at_once() {
-    for program in servers() {
-        let server = Server::start(&program, &[]);
-        let worker = Running::start(
-            server
-                .beanpole()
-                .args(["work", "-t", "idle", "-j", "4", "--", "true"]),
-        );
-        wait_for("four to wait", || {
-            server.stats(&["idle"])["current-waiting"] == 4
-        });
-        worker.signal("HUP");
-        let said = "beanpole work: stopping when the commands under way have ended\n";
-        assert_eq!(worker.wait(), (0, said.into()));
-    }
+    on_each_server(&[], |scene| {
+        let worker = scene.begin("beanpole work -t idle -j 4 -- true");
+        scene.await_stat("current-waiting", 4);
+        worker.signal(Signal::SIGHUP);
+        assert_eq!(ended(worker), (Some(0), STOPPING.into()));
+    });
 }
 
 #[test]
 fn a_worker_under_nohup_ignores_sighup() {
-    for program in servers() {
-        let server = Server::start(&program, &[]);
-        tell(&server, "$ put -q -t mail x");
-        let mut command = Command::new("nohup");
-        command
-            .arg(BEANPOLE)
-            .args(["work", "-t", "mail", "-n", "2", "--"]);
-        command
-            .args(["sh", "-c", "echo $$ > \"$0/pid.$BEANPOLE_JOB_ID\""])
-            .arg(server.directory.path());
-        let worker = Running::start(command.env("BEANPOLE_ADDR", server.address()));
-        server.directory.wait_for("pid.1");
-        worker.signal("HUP");
-        tell(&server, "$ put -q -t mail y");
-        assert_eq!(worker.wait(), (0, String::new()));
-    }
+    on_each_server(&[], |scene| {
+        scene.tell("$ beanpole put -q x");
+        scene.write("do", "echo $$ > pid.$BEANPOLE_JOB_ID");
+        let worker = scene.begin("nohup beanpole work -n 2 -- sh do");
+        scene.wait_for_file("pid.1");
+        worker.signal(Signal::SIGHUP);
+        scene.tell("$ beanpole put -q y");
+        assert_eq!(ended(worker).0, Some(0));
+    });
 }
 
 /// These tests may be started with nohup, or in the background of a script.
 #[test]
 fn tests_of_signals_pass_when_the_caller_ignores_signals() {
-    let tests = std::env::current_exe().expect("the tests have a name");
-    let mut command = Command::new("sh");
-    command.args(["-c", "trap '' HUP INT; exec \"$@\"", "sh"]);
-    command.arg(tests).args(["--exact", "-q"]);
-    command.arg("stopping::an_idle_worker_stops_at_once");
-    let mut running = command.stdout(Stdio::null()).spawn().expect("it starts");
-    let mut status = None;
-    wait_for("the tests to end", || {
-        status = running.try_wait().expect("our child");
-        status.is_some()
-    });
-    assert!(status.is_some_and(|status| status.success()));
+    let mut tests = Command::new("sh");
+    tests.args(["-c", "trap '' HUP INT; exec \"$@\" --exact -q", "sh"]);
+    tests.arg(env::current_exe().expect("the tests have a name"));
+    tests.arg("stopping::an_idle_worker_stops_at_once");
+    let (status, said, _) = support::run_command(&mut tests);
+    assert_eq!(status, 0, "{said}");
 }
 
 #[test]
 fn a_command_ends_when_its_worker_is_killed() {
-    for program in servers() {
-        let server = Server::start(&program, &[]);
-        tell(&server, "$ put -q x");
-        let mut command = server.beanpole();
-        command.args(["work", "--", "sh", "-c", PATIENT]);
-        let worker = Running::unheard(command.arg(server.directory.path()));
-        let group = server.directory.wait_for("pid");
-        worker.signal("KILL");
-        wait_for("the command to be gone", || !group_exists(&group));
-    }
+    on_each_server(&[], |scene| {
+        scene.tell("$ beanpole put -q x");
+        let worker = scene.begin(&format!("beanpole work -- {PATIENT}"));
+        let group = scene.wait_for_file("pid");
+        worker.kill();
+        eventually("the command to be gone", || !group_exists(&group));
+    });
 }

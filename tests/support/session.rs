@@ -71,6 +71,18 @@ impl Scene {
         Scene::start(&program("beanpoled"), &[])
     }
 
+    /// A folder and a shell that uses the server at this port, whatever it is.
+    pub fn at(port: u16) -> Scene {
+        let command = Command::new("false");
+        Scene {
+            folder: Folder::new(),
+            port,
+            server: None,
+            reserved: None,
+            command,
+        }
+    }
+
     pub fn start_again(&mut self) {
         let port = self.reserved.take().expect("it does not run");
         self.server = Some(Server::listening_on(&mut self.command, port));

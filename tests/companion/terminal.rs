@@ -1,0 +1,110 @@
+//! What commands do on a terminal: they ask, escape, colour and show their progress.
+
+use super::screen::Screen;
+use super::support::on_each_server;
+use std::process::Command;
+use support::session::Scene;
+use vt100::Color;
+
+/// These commands on a terminal of 24 rows.
+fn on_terminal(shell: &Command, columns: u16) -> Screen {
+    Screen::start(shell, columns, 24)
+}
+
+#[test]
+fn clear_asks_for_confirmation_at_a_terminal() {
+    on_each_server(&[], |scene| {
+        scene.tell("$ beanpole put -q -t mail a b");
+        let address = scene.address();
+        let question = format!("Delete 2 ready jobs of tube 'mail' at {address}? [y/N]");
+        for (answer, status) in [("\r", 1), ("y\r", 0)] {
+            let mut screen = on_terminal(&scene.shell("exec beanpole clear mail"), 80);
+            screen.wait_for(&question);
+            screen.type_keys(answer);
+            assert_eq!(screen.wait(), Some(status));
+        }
+        scene.tell("$ beanpole tubes --names\ndefault");
+    });
+}
+
+#[test]
+fn put_shows_its_progress_at_a_terminal() {
+    on_each_server(&[], |scene| {
+        // A producer that is in no hurry.
+        let slow = "{ until [ -e go ]; do echo a; sleep 0.1; done; } | beanpole put -l > ids";
+        let mut screen = on_terminal(&scene.shell(slow), 80);
+        screen.wait_for("putting ");
+        scene.write("go", "");
+        assert_eq!(screen.wait(), Some(0));
+        // The bar goes, and the output has nothing of it.
+        screen.wait_until("nothing", |screen| screen.trim().is_empty());
+        scene.tell("$ seq $(wc -l < ids) | cmp - ids");
+    });
+}
+
+#[test]
+fn put_warns_when_the_first_body_looks_like_a_tube() {
+    let scene = Scene::ours();
+    let screen = on_terminal(&scene.shell("beanpole put mail hello"), 100);
+    screen.wait_for(
+        "'mail' is the first of 2 bodies for the tube 'default'; a tube is named by -t mail",
+    );
+}
+
+#[test]
+fn peek_escapes_control_characters_of_bodies() {
+    on_each_server(&[], |scene| {
+        scene.tell(r"$ beanpole put -q $(printf '\033]0;owned\007two')");
+        let screen = on_terminal(&scene.shell("beanpole peek 1"), 80);
+        screen.wait_for(r"\x1b]0;owned\x07two");
+    });
+}
+
+#[test]
+fn ls_counts_the_columns_of_wide_characters() {
+    on_each_server(&[], |scene| {
+        scene.tell(&format!("$ beanpole put -q {}", "队列".repeat(40)));
+        // The row fits into the line: nothing of the body is below it.
+        let screen = on_terminal(&scene.shell("beanpole ls default; echo end"), 80);
+        screen.wait_for("队列队\nend");
+        assert_eq!(screen.text().matches('\n').count(), 2, "{}", screen.text());
+    });
+}
+
+#[test]
+fn a_command_of_work_has_no_terminal_to_ask_at() {
+    on_each_server(&[], |scene| {
+        scene.tell("$ beanpole put -q x");
+        let ask = "exec beanpole work --all -- sh -c 'read answer < /dev/tty || exit 9'";
+        let mut screen = on_terminal(&scene.shell(ask), 200);
+        screen.wait_for("exit status 9 at try 1; delayed for 1 s");
+        assert_eq!(screen.wait(), Some(1));
+    });
+}
+
+#[test]
+fn a_changing_command_shows_the_name_of_a_server_with_a_warning_colour() {
+    on_each_server(&[], |scene| {
+        scene.write("servers", format!("prod {} red", scene.port));
+        let title = format!("prod {}\n", scene.address());
+        for (command, is_named, colour) in [
+            ("beanpole -a prod put x", true, Color::Idx(1)),
+            ("NO_COLOR=1 beanpole -a prod put x", true, Color::Default),
+            ("beanpole copy default mail --to prod", true, Color::Idx(1)),
+            // Who only looks, or reads no screen, is not disturbed.
+            ("beanpole -a prod peek 1; echo", false, Color::Default),
+            ("beanpole -a prod put x 2>&1 | cat", false, Color::Default),
+        ] {
+            let mut shell = scene.shell(&format!("{command}; echo end"));
+            let screen = on_terminal(shell.env("BEANPOLE_SERVERS", "servers"), 80);
+            screen.wait_for("\nend");
+            assert_eq!(
+                screen.text().starts_with(&title),
+                is_named,
+                "{command}: {}",
+                screen.text()
+            );
+            assert_eq!(screen.colour_at(0, 0), colour, "{command}");
+        }
+    });
+}
