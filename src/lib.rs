@@ -131,6 +131,8 @@
 //!   lets one job of a kind exist, a *concurrency limit* (`con`) bounds how many
 //!   of a kind are reserved, a *try limit* (`try`) how often workers may fail with one.
 //! - **Outbox**: the replies that are to be sent to one client, in their order.
+//! - **Answer**: the reply to a `reserve` that has had to wait, such as a job or
+//!   `TIMED_OUT`. The thread that ends the wait posts it.
 //! - **Half-closed**: the peer sends no more, but still reads. *Closed*: it does
 //!   neither. The system reports both in the same way (on Linux, `EPOLLRDHUP`):
 //!   as a *hang-up*.
@@ -160,7 +162,9 @@
 //!   *slow client* does not read its replies.
 //! - **Trim**: returning memory that is no longer used, to the allocator or the
 //!   system.
-//! - **Time slice**: how much of long work is done under one hold of the lock.
+//! - **Time slice**: how much of long work is done under one hold of the lock. Its cost
+//!   is counted in *steps*: how many jobs, tubes and connections the engine looks at or
+//!   changes.
 
 // The pages are for those who read the code.
 #![allow(rustdoc::private_intra_doc_links)]

@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_longest_delay_of_the_protocol_fits() {
+    fn a_time_can_hold_the_longest_delay_of_the_protocol() {
         let year_2100 = Time::from_nanos(4_102_444_800_000_000_000);
         let end = year_2100 + Seconds(u32::MAX);
         assert_eq!(end.since(year_2100), Duration::from_secs(u32::MAX.into()));

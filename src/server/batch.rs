@@ -214,7 +214,7 @@ mod tests {
     use crate::protocol::{Framer, Seconds};
     use crate::server::{Clock, Limits};
 
-    /// What is in this directory, in a log of short segments.
+    /// What is in this directory, in a binlog of short segments.
     fn open(directory: &tempfile::TempDir, now: Time) -> Opened<Engine> {
         let options = Options {
             dir: directory.path().into(),
@@ -229,7 +229,7 @@ mod tests {
         Binlog::open(&options, Engine::new(config, now)).unwrap()
     }
 
-    /// A server with this log, in which nobody makes room.
+    /// A server with this binlog, in which nobody makes room.
     fn shared(directory: &tempfile::TempDir) -> Shared {
         let clock = Clock::start();
         let opened = open(directory, clock.now());
@@ -244,9 +244,9 @@ mod tests {
         }
     }
 
-    /// The log checks that a piece of long work is not too long for it.
+    /// The binlog checks that a piece of long work is not too long for it.
     #[test]
-    fn unique_keys_that_ended_while_the_server_was_down_are_logged_in_pieces() {
+    fn unique_keys_that_ended_while_the_server_was_down_are_appended_to_the_binlog_in_pieces() {
         let directory = tempfile::tempdir().unwrap();
         let an_hour_ago = Clock::start().now() - Seconds(3600);
         let Opened {

@@ -26,7 +26,7 @@ pub struct Input {
 
 impl Input {
     /// The bytes that are not parsed yet.
-    pub fn unread(&self) -> &[u8] {
+    pub fn unparsed(&self) -> &[u8] {
         &self.buffer[self.start..]
     }
 
@@ -96,7 +96,7 @@ mod tests {
         assert_eq!(input.held(), LARGE / 2);
         input.keep(5);
         input.trim();
-        assert_eq!((input.unread(), input.held()), (&b"xxxxx"[..], 0));
+        assert_eq!((input.unparsed(), input.held()), (&b"xxxxx"[..], 0));
     }
 
     #[test]
@@ -105,7 +105,7 @@ mod tests {
         let (stream, mut input) = (Stream(ours.into()), Input::default());
         for _ in 0..10 {
             theirs.write_all(&[b'x'; LARGE]).unwrap();
-            while input.unread().len() < LARGE {
+            while input.unparsed().len() < LARGE {
                 read(&mut input, &stream);
             }
             input.keep(0);

@@ -50,14 +50,16 @@
 //!
 //! # What `-f 0` waits for
 //!
-//! A reply that promises something is posted with an LSN, and waits in the outbox until
-//! the binlog is durable up to there. When a worker has nothing more to execute, it
-//! calls `start_flush`, which calls `commit_then` of the binlog. If no thread is writing,
-//! the worker writes and syncs what all threads have appended. If one is, `commit_then`
-//! returns at once, and the next write takes the worker's records along.
-//! The thread that has synced calls `durable` of each outbox that waits for this, which
-//! sends the reply. Meanwhile a worker that did not sync reads on, or sleeps in `finish`,
-//! if what waits might not fit into the socket.
+//! A reply that depends on a change (`depends_on` of the reply says on which) is posted
+//! with an LSN, and waits in the outbox until the binlog is durable up to there. Any
+//! other reply waits only for those that were posted before it or together with it.
+//!
+//! When a worker has nothing more to execute, it calls `start_flush`, which calls
+//! `commit_then` of the binlog. If no thread is writing, the worker writes and syncs what
+//! all threads have appended. If one is, `commit_then` returns at once, and the next write
+//! takes the worker's records along. The thread that has synced calls `durable` of each
+//! outbox that waits for this, which sends the reply. Meanwhile a worker that did not sync
+//! reads on, or sleeps in `finish`, if what waits might not fit into the socket.
 
 #[cfg(not(simulated))]
 pub(crate) mod acceptor;

@@ -3,7 +3,7 @@
 //!
 //! A worker *posts* the replies to the commands that it has executed, and goes on.
 //! A thread that makes a job ready posts the answer of a waiting `reserve`. The
-//! thread that has written and synced the log says up to where it is *durable*.
+//! thread that has written and synced the binlog says up to where it is *durable*.
 //! A reply that waits for nothing moves to the bytes that are *ready*, and
 //! the thread that has made it ready sends it, as far as the socket takes it at
 //! once. The rest is left to the worker.
@@ -12,8 +12,8 @@
 //!
 //! 1. Replies leave in the order in which they were posted, and the answer of a
 //!    `reserve` comes after all that its worker posted before.
-//! 2. A reply is ready when the log is durable up to the LSN that it depends on. If
-//!    the log has failed, it is `INTERNAL_ERROR` instead. A reply that depends on
+//! 2. A reply is ready when the binlog is durable up to the LSN that it depends on. If
+//!    the binlog has failed, it is `INTERNAL_ERROR` instead. A reply that depends on
 //!    no change waits for those before it, and for those of the same batch.
 //! 3. Right before bytes leave, the binlog is asked whether the storage is still
 //!    ours (`outbox_to_send`). Nobody else asks.
@@ -22,7 +22,7 @@
 //!    for the client.
 //! 5. While the worker reads, what is in the outbox fits into the socket. So
 //!    any thread that makes it ready can send all of it, and need not wake the worker.
-//! 6. While the worker sleeps here, some reply waits for the log, or a `reserve`
+//! 6. While the worker sleeps here, some reply waits for the binlog, or a `reserve`
 //!    waits for its answer. The worker is woken by the thread that brings the last
 //!    of these, or that cannot send all that is ready.
 //!
@@ -54,7 +54,7 @@ const UNCOPIED_BODY: usize = 2048;
 
 /// How many bytes a socket takes for certain when its peer has received all that was
 /// sent. (Each takes at least twice as many.)
-const WINDOW: usize = 2048;
+const SOCKET_SPACE: usize = 2048;
 
 /// How much memory is allocated for the first replies, and how much stays allocated
 /// for the next ones, in bytes. (The C library keeps some freed pieces of each small
@@ -95,7 +95,7 @@ struct Outbox {
     answer: Answer,
     worker: WorkerState,
     /// How many more bytes the socket takes for certain.
-    window: usize,
+    socket_space: usize,
     /// The server is ending: no `reserve` gets an answer any more.
     is_stopped: bool,
 }
@@ -169,7 +169,7 @@ impl Client {
         self.executed.store(received, Ordering::Release);
     }
 
-    /// Posts replies, which wait until the log is durable up to this LSN.
+    /// Posts replies, which wait until the binlog is durable up to this LSN.
     /// [`start_flush`](Self::start_flush) has them sent. Returns how many bytes the outbox
     /// holds now.
     pub fn post(&self, replies: &mut Vec<Reply>, needed: Option<Lsn>) -> usize {
@@ -212,7 +212,7 @@ impl Client {
         }
     }
 
-    /// Sends what is ready. What waits for the log may stay here, if it is so
+    /// Sends what is ready. What waits for the binlog may stay here, if it is so
     /// little that another thread can send all of it; then the worker may read.
     pub fn start_flush(self: &Arc<Self>) -> io::Result<()> {
         self.commit();
@@ -288,7 +288,8 @@ impl Client {
     /// the client may ask again, and its worker post the next reply, before this
     /// thread has its CPU again.
     fn send_for_worker(&self, change: impl FnOnce(&mut Outbox)) {
-        // If the storage is no longer ours, the worker reads the end.
+        // If the storage is no longer ours, the stream is closed, and the worker finds
+        // its end.
         let Ok(mut outbox) = self.outbox_to_send() else {
             return;
         };
@@ -303,7 +304,7 @@ impl Client {
             };
             outbox = again;
             outbox.sending = 0;
-            outbox.window = outbox.window.saturating_sub(sent);
+            outbox.socket_space = outbox.socket_space.saturating_sub(sent);
             if !ready.is_empty() {
                 if outbox.worker == WorkerState::Reading {
                     // All this fitted when the worker began to read. A client that does
@@ -343,7 +344,7 @@ impl Client {
             outbox.worker = WorkerState::Active;
             if outbox.sending == 0 {
                 let sent = outbox.ready.send(&self.stream)?;
-                outbox.window = outbox.window.saturating_sub(sent);
+                outbox.socket_space = outbox.socket_space.saturating_sub(sent);
             }
             if outbox.sending == 0 && !outbox.ready.is_empty() {
                 drop(outbox);
@@ -361,7 +362,7 @@ impl Client {
         }
     }
 
-    /// Has the log made durable up to what the last reply waits for: by this
+    /// Has the binlog made durable up to what the last reply waits for: by this
     /// thread, or by another one, which tells us then.
     fn commit(self: &Arc<Self>) {
         let last = self.outbox().waiting.back().map(|(lsn, _)| *lsn);
@@ -435,17 +436,17 @@ impl Outbox {
         self.ready.left() + waiting.sum::<usize>() + self.sending
     }
 
-    /// Whether the log or an answer is still to come.
+    /// Whether the binlog or an answer is still to come.
     fn waits(&self) -> bool {
         !self.waiting.is_empty() || matches!(self.answer, Answer::Awaited) && !self.is_stopped
     }
 
     /// Whether all that is here fits into the socket for certain.
     fn fits(&mut self, stream: &Stream) -> bool {
-        if self.held() > self.window && stream.has_sent_all() {
-            self.window = WINDOW;
+        if self.held() > self.socket_space && stream.has_sent_all() {
+            self.socket_space = SOCKET_SPACE;
         }
-        self.held() <= self.window
+        self.held() <= self.socket_space
     }
 
     fn post(&mut self, replies: impl IntoIterator<Item = Reply>, needed: Option<Lsn>) {
@@ -593,7 +594,7 @@ mod tests {
 
     const INSERTED: Reply = Reply::Inserted(JobId(1));
 
-    /// These clients have no log: the tests say what is durable.
+    /// These clients have no binlog: the tests say what is durable.
     const LSN: Option<Lsn> = Some(Lsn::START);
 
     fn client() -> (Arc<Client>, UnixStream) {
@@ -752,7 +753,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_that_depends_on_a_failed_log_becomes_an_internal_error() {
+    fn a_reply_that_depends_on_a_failed_binlog_becomes_an_internal_error() {
         let (client, theirs) = client();
         client.post(&mut vec![Reply::Watching(1), INSERTED], LSN);
         client.durable(Err(Failed));
@@ -763,7 +764,7 @@ mod tests {
     #[test]
     fn a_worker_reads_on_only_while_its_waiting_replies_fit_into_the_socket() {
         let (client, mut theirs) = client();
-        let most = WINDOW / size(&INSERTED);
+        let most = SOCKET_SPACE / size(&INSERTED);
         let fits = |client: &Client| client.outbox().fits(&client.stream);
         client.post(&mut vec![INSERTED; most], LSN);
         assert!(fits(&client));
@@ -771,7 +772,7 @@ mod tests {
         assert!(!fits(&client));
         client.durable(Ok(Lsn::START));
         client.flush().unwrap();
-        // The client has not read them, and the window has shrunk.
+        // The client has not read them, so less space is certain.
         client.post(&mut vec![INSERTED; most], LSN);
         assert!(!fits(&client));
         receive(&mut theirs, 12 * (most + 1));
@@ -781,7 +782,7 @@ mod tests {
     #[test]
     fn a_client_whose_socket_has_no_room_for_a_reply_is_disconnected() {
         let (client, mut theirs) = client();
-        client.outbox().window = WINDOW;
+        client.outbox().socket_space = SOCKET_SPACE;
         let unread = fill(&client);
         client.post(&mut vec![INSERTED], LSN);
         client.start_flush().unwrap();

@@ -31,12 +31,12 @@ pub struct Shared {
     pub limits: Limits,
     /// Where jobs are kept, if on disk.
     pub binlog: Option<Arc<Binlog>>,
-    /// Which clients have hung up. The acceptor asks before each connection that it
-    /// takes, and no thread sleeps until this list has news: so a client that leaves
-    /// wakes its worker alone.
+    /// Which clients have hung up. The acceptor reads this list before each connection
+    /// that it takes. No thread waits for the list to change, so a client that hangs up
+    /// wakes only its own worker.
     hangups: HangupList,
     /// The same for clients that have waited in a `reserve`. Their workers may be asleep
-    /// and not reading, so news in this list wake the acceptor.
+    /// and not reading, so the acceptor waits for this list, too.
     pub hangups_in_reserve: HangupList,
     /// How much memory all workers hold for their clients, in bytes.
     pub held: AtomicU64,
@@ -59,7 +59,8 @@ pub struct Guarded {
     pub engine: Engine,
     /// Whether anything was appended to the binlog since the lock was taken.
     is_unwritten: bool,
-    /// The clients that have a slot, in the order in which they came.
+    /// The clients that count towards the limit of connections, in the order in which
+    /// they came: each of them takes up a *slot*.
     pub(super) clients: BTreeMap<ConnectionId, Arc<Client>>,
     /// How many sockets of clients are open, a few more than there are clients: when a
     /// client has closed, its slot may be freed before its worker closes the socket.
@@ -182,7 +183,8 @@ impl Shared {
         }
     }
 
-    /// Has the binlog move jobs, as they are now.
+    /// Calls a function with the jobs, under the lock: compaction writes them again as
+    /// they are now.
     pub fn with_jobs(&self, work: &mut dyn FnMut(&dyn Jobs)) {
         self.with_lock_last(|state, now| {
             state.engine.shift = clock::shift(now, state.engine.shift);
@@ -258,7 +260,7 @@ impl Shared {
         let effects = &mut state.engine.effects;
         effects.steps = 0;
         let replies = std::mem::take(&mut effects.replies);
-        let garbage = std::mem::take(&mut effects.garbage);
+        let unneeded_bodies = std::mem::take(&mut effects.garbage);
         let find = |(id, reply)| {
             // While the server stops, a connection that is closed stays in the
             // engine, and may get a reply here. It keeps its jobs, so that no
@@ -291,7 +293,7 @@ impl Shared {
         {
             binlog.write_soon();
         }
-        drop(garbage);
+        drop(unneeded_bodies);
     }
 
     /// Whether other threads wait for the lock.

@@ -15,8 +15,9 @@ pub const CLOSING: u64 = 8;
 
 /// Descriptors that are set aside, besides those that are open at the start: for the
 /// pipe that stops the acceptor, for the two hang-up lists, for a message to the service
-/// manager, and for connections that are closing. (The list of those that are open counts its own descriptor, which is
-/// closed again: it is left for accepting a connection beyond the limit, to close it.)
+/// manager, and for connections that are closing. (One more is needed to accept a
+/// connection beyond the limit, and close it. It is counted among those that are open:
+/// /proc/self/fd is read through a descriptor of its own, which is closed again.)
 const OTHER_DESCRIPTORS: u64 = 5 + CLOSING;
 
 /// Descriptors that are set aside for the binlog: its lock, its directory, and

@@ -46,8 +46,8 @@ pub fn run(shared: &Shared) {
     while !shared.is_stopping() {
         shared.await_disk_space();
         let (sleeps, is_trim_due) = shared.with_lock_last(|state, now| {
-            // One piece of what is due. If there is more, the timer does not
-            // sleep now.
+            // One piece of what is due; `tick` says whether anything was. If there is
+            // more, the timer does not sleep now.
             if state.engine.wake_at().is_some_and(|at| at <= now) && state.engine.tick(now) {
                 state.sleep.last_due = now;
             }

@@ -115,17 +115,17 @@ impl<'a> Worker<'a> {
             // Requests are left: the replies to the first ones had to be sent.
             return;
         }
-        let mut unread = self.input.unread();
-        let mut before = unread;
-        while let Some(request) = self.framer.next(&mut unread) {
-            let taken = &before[..before.len() - unread.len()];
+        let mut unparsed = self.input.unparsed();
+        let mut before = unparsed;
+        while let Some(request) = self.framer.next(&mut unparsed) {
+            let taken = &before[..before.len() - unparsed.len()];
             log_request(self.client, &request, taken);
-            before = unread;
+            before = unparsed;
             if !self.batch.push(request) {
                 break;
             }
         }
-        let left = unread.len();
+        let left = unparsed.len();
         self.input.keep(left);
     }
 
@@ -187,7 +187,7 @@ impl<'a> Worker<'a> {
         let (shared, others) = (self.shared, self.held.by_others());
         let (id, is_bulk) = (self.client.id, self.is_bulk());
         let next = self.batch.execute(shared, id, others, is_bulk);
-        if self.batch.is_empty() && self.input.unread().is_empty() {
+        if self.batch.is_empty() && self.input.unparsed().is_empty() {
             self.client.note_executed(self.input.received);
         }
         if next == Next::AwaitDiskSpace {
@@ -221,7 +221,7 @@ impl<'a> Worker<'a> {
     /// Whether it has more to do than a client sends that waits for each reply.
     fn is_bulk(&self) -> bool {
         // The bytes of a body that has not come whole are no further commands.
-        let has_more = self.input.unread().len() >= MAX_LINE && !self.framer.awaits_body();
+        let has_more = self.input.unparsed().len() >= MAX_LINE && !self.framer.awaits_body();
         self.batch.is_bulk() || has_more
     }
 

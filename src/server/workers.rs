@@ -23,15 +23,15 @@ pub const IDLE: usize = 32;
 pub struct Workers {
     /// Never holds more clients than there are workers that have counted as idle.
     clients: Sender<Arc<Client>>,
-    /// For the next worker.
-    taken: Receiver<Arc<Client>>,
+    /// The other end of this channel. Each new worker gets a copy.
+    receiver: Receiver<Arc<Client>>,
 }
 
 impl Workers {
     /// Nobody works yet.
     pub fn new() -> Workers {
-        let (clients, taken) = unbounded();
-        Workers { clients, taken }
+        let (clients, receiver) = unbounded();
+        Workers { clients, receiver }
     }
 
     /// Has a worker serve the client.
@@ -52,22 +52,22 @@ impl Workers {
             return Ok(());
         }
         sys::find_room_for_threads()?;
-        let (shared, clients) = (Arc::clone(shared), self.taken.clone());
+        let (shared, receiver) = (Arc::clone(shared), self.receiver.clone());
         let worker = thread::Builder::new().name("worker".into());
         let worker = worker.stack_size(STACK);
         worker
-            .spawn(move || work(&shared, &clients, first))
+            .spawn(move || work(&shared, &receiver, first))
             .map(drop)
     }
 }
 
 /// A worker's life.
-fn work(shared: &Shared, clients: &Receiver<Arc<Client>>, first: Arc<Client>) {
+fn work(shared: &Shared, receiver: &Receiver<Arc<Client>>, first: Arc<Client>) {
     let mut next = Some(first);
     while let Some(client) = next {
         worker::serve(shared, &client);
         drop(client);
         let is_idle = shared.closed();
-        next = is_idle.then(|| clients.recv().ok()).flatten();
+        next = is_idle.then(|| receiver.recv().ok()).flatten();
     }
 }

@@ -37,7 +37,7 @@ impl HangupList {
     }
 
     pub fn add(&self, socket: &OwnedFd, number: u64) -> nix::Result<()> {
-        // The end is told of always, but bytes only if more are there than a
+        // The end is always reported, but bytes only if more are there than a
         // socket can hold.
         let (flags, lowest) = (EvFlags::EV_ADD | EvFlags::EV_CLEAR, i32::MAX as isize);
         let (socket, fflags) = (socket.as_raw_fd() as usize, FilterFlag::NOTE_LOWAT);

@@ -38,16 +38,15 @@ impl HangupList {
         Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map(HangupList)
     }
 
-    /// Adds a socket. It is told once (edge-triggered) that its peer has gone,
-    /// also if it has gone already.
+    /// Adds a socket. That its peer has hung up is reported once (edge-triggered),
+    /// also if it has hung up already.
     pub fn add(&self, socket: &OwnedFd, number: u64) -> nix::Result<()> {
         let flags = EpollFlags::EPOLLRDHUP | EpollFlags::EPOLLET;
         self.0.add(socket, EpollEvent::new(flags, number))
     }
 
-    /// The numbers of the sockets whose peers have gone since this was last asked. One
-    /// that has closed its sending half first, and the rest later, may be told of
-    /// twice.
+    /// The numbers of the sockets whose peers have hung up since this was last called.
+    /// One that has half-closed first, and closed later, may be reported twice.
     pub fn take(&self) -> Vec<u64> {
         let mut gone = Vec::new();
         loop {
@@ -63,7 +62,7 @@ impl HangupList {
     }
 }
 
-/// Readable when peers have gone.
+/// Readable when peers have hung up.
 impl AsFd for HangupList {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.0.as_fd()

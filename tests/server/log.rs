@@ -76,7 +76,7 @@ fn log_lines_that_are_not_read_in_time_are_dropped_and_counted() {
 /// The next test runs this one in another process.
 #[test]
 #[ignore = "ends the process on purpose"]
-fn panic_in_a_worker() {
+fn a_worker_that_panics_ends_the_process() {
     log::start(0).expect("a thread");
     let worker = thread::Builder::new().name("worker".into());
     let worker = worker
@@ -88,7 +88,11 @@ fn panic_in_a_worker() {
 #[test]
 fn a_panic_is_one_line_of_the_log_and_ends_the_process() {
     let mut tests = Command::new(std::env::current_exe().expect("a path"));
-    tests.args(["--exact", "log::panic_in_a_worker", "--ignored"]);
+    tests.args([
+        "--exact",
+        "log::a_worker_that_panics_ends_the_process",
+        "--ignored",
+    ]);
     let output = tests.output().expect("it can be started");
     // Also in a build in which a panic ends one thread only.
     assert_eq!(output.status.signal(), Some(Signal::SIGABRT as i32));
