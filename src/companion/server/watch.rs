@@ -147,7 +147,7 @@ impl Watched {
 
     /// The curves of the server and of its tubes, for a file: a line for each,
     /// without the name of a tube for the server. No more tubes have some than
-    /// [`MOST_CURVES`], so there is a bound.
+    /// `MOST_CURVES`, so there is a bound.
     pub fn saved_curves(&self) -> Vec<Json> {
         let (server, known) = (self.named.address.to_string(), self.known());
         let own = json!({"server": server, "rings": known.curves.to_saved()});
