@@ -152,16 +152,20 @@ fn trouble_is_coloured_unless_no_color_is_set() {
         on_busy_servers(|scene| {
             let mut shell = scene.shell("exec beanpole top -i 0.05");
             let screen = Screen::start(shell.env("NO_COLOR", no_colour), 80, 24);
-            screen.wait_for("\nmail ");
             // Jobs that nobody watches, and one that is buried, of images; and all of
             // the buried ones, in the head.
-            let columns = [25, 46, 39].map(|column| screen.colour_at(6, column));
-            assert_eq!(columns, [yellow, red, Color::Default]);
-            let column = SECOND_LINE.find("1 buried").expect("it is there");
-            assert_eq!(
-                screen.colour_at(1, u16::try_from(column).expect("few")),
-                red
-            );
+            let in_head = SECOND_LINE.find("1 buried").expect("it is there");
+            let places = [
+                (6, 25),
+                (6, 46),
+                (6, 39),
+                (1, u16::try_from(in_head).expect("few")),
+            ];
+            let expected = [yellow, red, Color::Default, red];
+            screen.wait_until("the colours", |text| {
+                text.contains("\nmail ")
+                    && places.map(|(row, column)| screen.colour_at(row, column)) == expected
+            });
         });
     }
 }
@@ -185,10 +189,9 @@ fn a_silent_server_is_marked_within_a_second_and_buried_jobs_are_red() {
         screen.wait_for("\n1 images ");
         // Both have answered.
         screen.wait_for(&format!("\n2 {two:<29}      0"));
-        assert_eq!(
-            [1, 2].map(|row| screen.colour_at(row, 58)),
-            [RED, Color::Default]
-        );
+        screen.wait_until("a red number", |_| {
+            [1, 2].map(|row| screen.colour_at(row, 58)) == [RED, Color::Default]
+        });
         other.signal(Signal::SIGSTOP);
         screen.wait_for(&format!(
             "\n2 {two:<29}      0      0      0      0 SILENT\n"

@@ -2,6 +2,7 @@
 //! moment at which that is over.
 
 use super::support::{ended, on_each_server};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use support::session::Scene;
@@ -52,13 +53,18 @@ fn a_poison_job_is_taken_from_a_busy_tube_whose_workers_wait() {
             }
         });
         let mut client = scene.connect();
-        let is_tried =
-            |facts: String| !facts.contains("reserves: 0\n") && !facts.contains("reserves: 1\n");
-        eventually("workers to die", || {
-            is_tried(client.document("stats-job 1"))
-        });
-        scene.tell("$ beanpole bury 1 --wait 1m\n$ beanpole delete 2 --wait 1m");
+        let taken = catch_unwind(AssertUnwindSafe(|| {
+            let is_tried = |facts: String| {
+                !facts.contains("reserves: 0\n") && !facts.contains("reserves: 1\n")
+            };
+            eventually("workers to die", || {
+                is_tried(client.document("stats-job 1"))
+            });
+            scene.tell("$ beanpole bury 1 --wait 1m\n$ beanpole delete 2 --wait 1m");
+        }));
+        // If that fails, the others have to end as well.
         is_over.store(true, Ordering::SeqCst);
+        taken.unwrap_or_else(|panic| resume_unwind(panic));
     });
     scene.tell(
         "

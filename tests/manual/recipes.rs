@@ -2,6 +2,7 @@
 //! Numbers and the width of gaps need not be those of the page.
 
 use super::companion::{PAGE, play};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -126,9 +127,13 @@ fn a_runaway_producer_is_found_and_its_jobs_are_cleared() {
                 std::thread::sleep(Duration::from_millis(5));
             }
         });
-        eventually("many jobs", || client.count("current-jobs-ready") > 1000);
-        follow(&displays.next().unwrap(), &server, folder.path(), "");
+        let followed = catch_unwind(AssertUnwindSafe(|| {
+            eventually("many jobs", || client.count("current-jobs-ready") > 1000);
+            follow(&displays.next().unwrap(), &server, folder.path(), "");
+        }));
+        // If it fails, the producer has to end as well.
         is_over.store(true, Ordering::SeqCst);
+        followed.unwrap_or_else(|panic| resume_unwind(panic));
     });
     displays.for_each(|display| follow(&display, &server, folder.path(), ""));
 }

@@ -187,7 +187,8 @@ impl Server {
 
     fn rest(&mut self) -> Vec<String> {
         let log = self.log.get_mut().unwrap_or_else(PoisonError::into_inner);
-        log.iter().collect()
+        // What it started may outlive it, and keep the log open.
+        std::iter::from_fn(|| log.recv_timeout(patience()).ok()).collect()
     }
 
     /// A value of `stats`.

@@ -14,7 +14,7 @@
 //! not end its last line. Lines that begin with `# ` are comments.
 
 use crate::story::lines_fit;
-use crate::{Folder, Port, Server, beanstalkd, eventually, left_out, program};
+use crate::{Folder, Port, Server, beanstalkd, eventually, left_out, patience, program};
 use std::env;
 use std::fs::{self, create_dir};
 use std::ops::Deref;
@@ -152,9 +152,27 @@ impl Scene {
         shell
     }
 
+    /// Runs these commands. What hangs ends with the deadline, and with status 124.
+    fn output(&self, commands: &str) -> Output {
+        let shell = self.shell(commands);
+        let mut bounded = Command::new("timeout");
+        bounded.arg(patience().as_secs().max(1).to_string());
+        bounded.arg(shell.get_program()).args(shell.get_args());
+        bounded.envs(
+            shell
+                .get_envs()
+                .filter_map(|(name, value)| Some((name, value?))),
+        );
+        for (name, _) in shell.get_envs().filter(|(_, value)| value.is_none()) {
+            bounded.env_remove(name);
+        }
+        bounded.current_dir(self.folder.path());
+        bounded.output().expect("a shell")
+    }
+
     /// What these commands write to their standard output and to their standard error.
     pub fn said(&self, commands: &str) -> (String, String) {
-        let output = self.shell(commands).output().expect("a shell");
+        let output = self.output(commands);
         let text = |bytes| String::from_utf8(bytes).expect("text");
         (text(output.stdout), text(output.stderr))
     }
@@ -171,7 +189,7 @@ impl Scene {
 
     /// What comes back when this is typed, as in a session.
     pub fn answer(&self, commands: &str) -> String {
-        let output = self.shell(commands).output().expect("a shell");
+        let output = self.output(commands);
         told(&output).replace(&self.port.to_string(), "PORT")
     }
 
