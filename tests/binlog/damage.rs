@@ -2,21 +2,19 @@
 //! exchanged or foreign.
 
 use crate::disk::{Disk, Forbidden, Random, Survival};
-use crate::model::{History, Jobs, Server};
-use beanpole::binlog::{Binlog, Error, Event, Opened, SyncMode};
+use crate::model::{History, Jobs, SIZE, Server, open, refusal, start, start_with};
+use beanpole::binlog::{Event, SyncMode};
 use beanpole::engine::{Change, StoredJob};
 use beanpole::protocol::{Body, JobId};
 use std::io::ErrorKind;
 use std::ops::Range;
-use std::sync::{Arc, mpsc};
-
-const SIZE: u64 = 4096;
+use std::sync::mpsc;
 
 /// A log of several segments, in which each change is synced. It is closed in
 /// order, or not.
 fn log(closed: bool) -> (Disk, History, Jobs) {
     let disk = Disk::default();
-    let mut server = Server::open(&disk, SyncMode::Always, SIZE);
+    let mut server = Server::open(&disk);
     let random = &mut Random::new(3);
     // The newest segment gets only a few records, so that the tests are short.
     // There is so little garbage that no segment is emptied. The last sync has
@@ -40,19 +38,51 @@ fn log(closed: bool) -> (Disk, History, Jobs) {
         assert!(server.put(90, random));
         server.log.close().unwrap();
     }
-    let copy = disk.state().cut(Survival::Everything, random);
-    (copy, server.history, server.jobs)
+    (copy_of(&disk), server.history, server.jobs)
 }
 
-fn try_open(disk: &Disk) -> Result<Opened, Error> {
-    Binlog::open_in(Arc::new(disk.clone()), SyncMode::Always, SIZE, Jobs::new())
+fn copy_of(disk: &Disk) -> Disk {
+    disk.state().cut(Survival::Everything, &mut Random::new(1))
 }
 
+/// The same disk with other bytes in this file.
 fn with(disk: &Disk, name: &str, bytes: &[u8]) -> Disk {
-    let copy = disk.state().cut(Survival::Everything, &mut Random::new(1));
-    copy.remove_file(name);
+    let copy = copy_of(disk);
     copy.put(name, bytes);
     copy
+}
+
+/// The same disk without these files.
+fn without<'a>(disk: &Disk, names: impl IntoIterator<Item = &'a String>) -> Disk {
+    let copy = copy_of(disk);
+    names.into_iter().for_each(|name| copy.remove_file(name));
+    copy
+}
+
+/// A log with one put, and a server that writes on.
+fn log_of_one(len: usize) -> (Disk, Server) {
+    let disk = Disk::default();
+    let mut server = Server::open(&disk);
+    assert!(server.put(len, &mut Random::new(1)) && server.commit());
+    (disk, server)
+}
+
+/// Where the last record ends.
+fn end_of(bytes: &[u8]) -> usize {
+    1 + bytes.iter().rposition(|byte| *byte != 0).unwrap()
+}
+
+/// This byte with one bit flipped.
+fn flipped(bytes: &[u8], index: usize) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    bytes[index] ^= 1 << (index % 8);
+    bytes
+}
+
+/// Checks why a start is refused, as far as this says.
+fn assert_refusal(disk: &Disk, why: &str) {
+    let told = refusal(disk);
+    assert!(told.starts_with(why), "{told}");
 }
 
 /// The names of the segments with records, and of the files with zeros only.
@@ -68,22 +98,19 @@ fn the_newest_segment_cut_at_any_byte_gives_all_complete_changes_before_the_cut(
     let (disk, mut history, jobs) = log(false);
     let newest = segments(&disk).0.pop().unwrap();
     let bytes = disk.contents(&newest);
-    let end = bytes.iter().rposition(|byte| *byte != 0).unwrap() + 1;
     history.kept = 0; // which ones are missing is what this is about
     let mut so_far = 0;
-    for len in 0..=end + 1 {
-        let opened = try_open(&with(&disk, &newest, &bytes[..len]));
+    for len in 0..=end_of(&bytes) + 1 {
+        let cut = with(&disk, &newest, &bytes[..len]);
         if len < 44 {
-            let error = opened.err().unwrap().to_string();
             let flaw = match len {
                 0 => "there is nothing in it, though there was",
                 _ => "the file ends within its header",
             };
-            let told = format!("{newest} is damaged at offset 0: {flaw}");
-            assert!(error.starts_with(&told), "{error}");
+            assert_refusal(&cut, &format!("{newest} is damaged at offset 0: {flaw}"));
             continue;
         }
-        let opened = opened.unwrap_or_else(|error| panic!("{len} bytes: {error}"));
+        let opened = open(&cut);
         let kept = history
             .explains(&opened.jobs)
             .expect("the changes up to some point");
@@ -96,7 +123,7 @@ fn the_newest_segment_cut_at_any_byte_gives_all_complete_changes_before_the_cut(
             more => panic!("{more:?}"),
         }
     }
-    let whole = try_open(&disk).unwrap();
+    let whole = open(&disk);
     assert_eq!((whole.jobs, whole.notices), (jobs, vec![]));
 }
 
@@ -106,9 +133,9 @@ fn an_older_segment_cut_at_any_byte_is_damage() {
     for name in segments(&disk).0.iter().rev().skip(1) {
         let bytes = disk.contents(name);
         // The last bytes only say that another segment has begun.
-        let end = bytes.iter().rposition(|byte| *byte != 0).unwrap() + 1 - 16;
+        let end = end_of(&bytes) - 16;
         for len in (0..bytes.len()).filter(|len| *len < end || len % 100 == 0) {
-            match try_open(&with(&disk, name, &bytes[..len])) {
+            match start(&with(&disk, name, &bytes[..len])) {
                 Ok(opened) => assert!(len >= end && opened.jobs == jobs, "{name}, {len} bytes"),
                 Err(error) => assert!(error.to_string().starts_with(name), "{error}"),
             }
@@ -122,11 +149,13 @@ fn a_flipped_bit_in_a_closed_log_is_noticed_or_harmless() {
     let (with_records, spares) = segments(&disk);
     for name in with_records.iter().chain(&spares) {
         let bytes = disk.contents(name);
-        for index in 0..bytes.len() {
-            let mut flipped = bytes.clone();
-            flipped[index] ^= 1 << (index % 8);
-            match try_open(&with(&disk, name, &flipped)) {
-                // The bit is behind the end, or in the mark that only says that
+        // All bytes of records, and some of the zeros after them.
+        let is_tried = |index: &usize| {
+            bytes[*index..].iter().any(|byte| *byte != 0) || index.is_multiple_of(40)
+        };
+        for index in (0..bytes.len()).filter(is_tried) {
+            match start(&with(&disk, name, &flipped(&bytes, index))) {
+                // The bit is after the end, or in the mark that only says that
                 // all is well.
                 Ok(opened) => assert!(opened.jobs == jobs, "{name}, byte {index}"),
                 Err(error) => {
@@ -149,9 +178,7 @@ fn a_flipped_bit_in_a_log_that_was_not_closed_costs_at_most_the_last_change() {
     let mut before_last = history.clone();
     before_last.kept -= 1;
     for index in 0..bytes.len() {
-        let mut flipped = bytes.clone();
-        flipped[index] ^= 1 << (index % 8);
-        if let Ok(opened) = try_open(&with(&disk, &newest, &flipped))
+        if let Ok(opened) = start(&with(&disk, &newest, &flipped(&bytes, index)))
             && opened.jobs != jobs
         {
             assert!(before_last.explains(&opened.jobs).is_some(), "byte {index}");
@@ -164,17 +191,13 @@ fn a_flipped_bit_in_a_log_that_was_not_closed_costs_at_most_the_last_change() {
 #[test]
 fn damage_before_a_mark_is_named_rather_than_an_obsolete_segment() {
     let disk = Disk::default();
-    let mut server = Server::open(&disk, SyncMode::Always, SIZE);
+    let mut server = Server::open(&disk);
     let random = &mut Random::new(3);
     while server.log.stats().current_index < 4 {
         assert!(server.put(90, random) && server.commit());
     }
     assert!(server.put(90, random) && server.commit());
-    let damaged = {
-        let name = format!("binlog.{}", server.log.stats().current_index);
-        let bytes = disk.contents(&name);
-        bytes.iter().rposition(|byte| *byte != 0).unwrap()
-    };
+    let damaged = end_of(&disk.contents("binlog.4")) - 1;
     let ids: Vec<JobId> = server.jobs.keys().copied().collect();
     for id in &ids[..ids.len() - 1] {
         server.delete(*id);
@@ -186,17 +209,10 @@ fn damage_before_a_mark_is_named_rather_than_an_obsolete_segment() {
     }
     server.log.close().unwrap();
     assert!(!disk.names().contains(&"binlog.1".to_owned()));
-    let newest = format!("binlog.{}", server.log.stats().current_index);
-    assert_eq!(newest, "binlog.4");
-    let mut bytes = disk.contents(&newest);
-    bytes[damaged] ^= 1;
-    let error = try_open(&with(&disk, &newest, &bytes)).err().unwrap();
-    let error = error.to_string();
-    assert!(
-        error.starts_with("binlog.4 is damaged at offset "),
-        "{error}"
-    );
-    assert!(error.contains("`beanpole binlog repair DIR"), "{error}");
+    let bytes = flipped(&disk.contents("binlog.4"), damaged);
+    let damaged = with(&disk, "binlog.4", &bytes);
+    assert_refusal(&damaged, "binlog.4 is damaged at offset ");
+    assert!(refusal(&damaged).contains("`beanpole binlog repair DIR"));
 }
 
 #[test]
@@ -204,16 +220,11 @@ fn a_missing_segment_is_named() {
     let (disk, _, jobs) = log(true);
     let (with_records, spares) = segments(&disk);
     for name in &with_records {
-        let less = with(&disk, name, &[]);
-        less.remove_file(name);
-        let error = try_open(&less).err().unwrap().to_string();
         let missing = format!("{name} is missing though jobs in it are needed");
-        assert!(error.starts_with(&missing), "{error}");
+        assert_refusal(&without(&disk, [name]), &missing);
     }
     for name in &spares {
-        let less = with(&disk, name, &[]);
-        less.remove_file(name);
-        assert_eq!(try_open(&less).unwrap().jobs, jobs);
+        assert_eq!(open(&without(&disk, [name])).jobs, jobs);
     }
 }
 
@@ -225,10 +236,9 @@ fn a_torn_end_of_ff_bytes_is_not_taken_for_a_continued_segment() {
     let mut names = segments(&disk).0;
     disk.remove_file(&names.pop().unwrap());
     let newest = names.pop().unwrap();
-    let error = try_open(&disk).err().unwrap().to_string();
-    assert!(error.contains(" is missing"), "{error}");
+    assert!(refusal(&disk).contains(" is missing"));
     let mut bytes = disk.contents(&newest);
-    let end = 1 + bytes.iter().rposition(|byte| *byte != 0).unwrap();
+    let end = end_of(&bytes);
     let start = end - 16;
     assert_eq!(bytes[start..start + 4], [0xff; 4]);
     bytes[start..end].fill(0xff);
@@ -236,8 +246,8 @@ fn a_torn_end_of_ff_bytes_is_not_taken_for_a_continued_segment() {
     let told = format!(
         "{newest}: dropped a torn tail of changes that were never synced: 16 bytes from offset {start} on"
     );
-    assert_eq!(try_open(&torn).unwrap().notices, [told]);
-    assert!(try_open(&torn).unwrap().notices.is_empty());
+    assert_eq!(open(&torn).notices, [told]);
+    assert!(open(&torn).notices.is_empty());
 }
 
 /// Starts over copies of a disk on which one operation after the other fails:
@@ -246,7 +256,7 @@ fn failing_starts(disk: &Disk, jobs: &Jobs, kind: ErrorKind) -> impl Iterator<It
     (1..).map_while(move |operation| {
         let copy = disk.state().kill();
         copy.fail_at(operation, kind);
-        let opened = try_open(&copy);
+        let opened = start(&copy);
         let error = opened.map(|opened| assert_eq!(&opened.jobs, jobs)).err();
         let error = error.map_or(String::new(), |error| error.to_string());
         let (told, _) = error.split_once(" in the").unwrap_or_default();
@@ -287,13 +297,11 @@ fn a_start_tolerates_a_full_disk_and_no_other_error() {
 /// So long a record is read in parts.
 #[test]
 fn a_read_error_within_a_record_is_not_reported_as_damage() {
-    let disk = Disk::default();
-    let mut server = Server::open(&disk, SyncMode::Always, SIZE);
-    assert!(server.put(900_000, &mut Random::new(1)) && server.commit());
+    let (disk, server) = log_of_one(900_000);
     // The record is in the newest segment; a start can do without the other files.
-    let newest = segments(&disk).0.pop().unwrap();
-    let others = disk.names().into_iter().filter(|name| *name != newest);
-    others.for_each(|name| disk.remove_file(&name));
+    let (mut others, spares) = segments(&disk);
+    others.pop();
+    let disk = without(&disk, others.iter().chain(&spares));
     let starts = failing_starts(&disk, &server.jobs, ErrorKind::Other);
     let reads: Vec<_> = starts.filter(|told| told.starts_with("read")).collect();
     assert!(reads.len() > 2);
@@ -308,7 +316,7 @@ fn a_read_error_within_a_record_is_not_reported_as_damage() {
 fn an_empty_prepared_segment_is_removed_at_start() {
     let (disk, _, jobs) = log(true);
     disk.put("binlog.spare", b"");
-    assert_eq!(try_open(&disk).unwrap().jobs, jobs);
+    assert_eq!(open(&disk).jobs, jobs);
     assert!(!disk.names().contains(&"binlog.spare".into()));
 }
 
@@ -327,24 +335,16 @@ fn a_segment_in_the_place_of_another_and_a_foreign_file_are_refused() {
             "it does not begin like a binlog segment",
         ),
     ] {
-        let error = try_open(&with(&disk, last, &bytes))
-            .err()
-            .unwrap()
-            .to_string();
-        assert!(
-            error.starts_with(&format!("{last} is damaged at offset 0: {flaw}")),
-            "{error}"
-        );
+        let told = format!("{last} is damaged at offset 0: {flaw}");
+        assert_refusal(&with(&disk, last, &bytes), &told);
     }
-    let mut bytes = disk.contents("binlog.1");
-    bytes[20] ^= 1;
-    let error = try_open(&with(&disk, "binlog.1", &bytes)).err().unwrap();
+    let bytes = flipped(&disk.contents("binlog.1"), 20);
     let told = "binlog.1 is damaged at offset 0: the checksum of its header is wrong";
-    assert!(error.to_string().starts_with(told), "{error}");
+    assert_refusal(&with(&disk, "binlog.1", &bytes), told);
     // Files with other names are ignored.
     disk.put("notes", b"mine");
     disk.put("binlog.old", b"mine");
-    try_open(&disk).unwrap();
+    open(&disk);
     assert_eq!(disk.contents("binlog.old"), b"mine");
 }
 
@@ -352,17 +352,15 @@ fn a_segment_in_the_place_of_another_and_a_foreign_file_are_refused() {
 fn a_refused_start_changes_no_file() {
     let (disk, ..) = log(true);
     let (names, _) = segments(&disk);
-    let mut bytes = disk.contents(&names[1]);
-    bytes[100] ^= 1;
+    let bytes = flipped(&disk.contents(&names[1]), 100);
     let damaged = with(&disk, &names[1], &bytes);
     let files = |disk: &Disk| {
-        disk.names()
-            .iter()
-            .map(|name| disk.contents(name))
-            .collect::<Vec<_>>()
+        let names = disk.names().into_iter();
+        let files = names.map(|name| (disk.contents(&name), name));
+        files.collect::<Vec<_>>()
     };
     let before = files(&damaged);
-    assert!(try_open(&damaged).is_err());
+    refusal(&damaged);
     assert!(files(&damaged) == before);
 }
 
@@ -371,32 +369,24 @@ fn a_refused_start_changes_no_file() {
 #[test]
 fn a_log_whose_segments_are_all_gone_is_not_taken_for_a_new_one() {
     let (disk, _, jobs) = log(true);
-    for name in segments(&disk).0.iter().rev() {
-        if name != "binlog.1" {
-            disk.remove_file(name);
-        }
-    }
-    let first = disk.contents("binlog.1");
+    let (names, spares) = segments(&disk);
+    let disk = without(&disk, &names[1..]);
+    let len = disk.contents("binlog.1").len();
     let told = "all segments are missing or empty, though binlog.spare3 shows that there were \
         some; nothing was changed; put them back, or save what can be read to a new directory \
         with `beanpole binlog repair DIR NEW`";
-    for nothing in [vec![], vec![0; first.len()]] {
-        let error = try_open(&with(&disk, "binlog.1", &nothing)).err().unwrap();
-        assert_eq!(error.to_string(), told);
+    for nothing in [vec![], vec![0; len]] {
+        assert_eq!(refusal(&with(&disk, "binlog.1", &nothing)), told);
     }
     disk.remove_file("binlog.1");
-    let error = try_open(&disk).err().unwrap().to_string();
-    assert_eq!(error, told);
-    for name in segments(&disk).1 {
-        disk.remove_file(&name);
-    }
-    assert!(!jobs.is_empty() && try_open(&disk).unwrap().jobs.is_empty());
+    assert_eq!(refusal(&disk), told);
+    assert!(!jobs.is_empty() && open(&without(&disk, &spares)).jobs.is_empty());
 }
 
 #[test]
 fn a_log_may_have_more_segments_than_a_process_may_open_files() {
     let disk = Disk::default();
-    let mut server = Server::open(&disk, SyncMode::Always, SIZE);
+    let mut server = Server::open(&disk);
     while server.log.stats().current_index <= 4 {
         assert!(server.put(SIZE as usize / 2, &mut Random::new(1)) && server.commit());
     }
@@ -405,7 +395,7 @@ fn a_log_may_have_more_segments_than_a_process_may_open_files() {
     // The newest segment and the prepared ones stay open.
     disk.set_descriptors(4);
     assert!(segments(&disk).0.len() > 4);
-    assert_eq!(try_open(&disk).unwrap().jobs, jobs);
+    assert_eq!(open(&disk).jobs, jobs);
 }
 
 #[test]
@@ -414,9 +404,8 @@ fn a_start_is_refused_if_a_segment_cannot_be_written() {
     for name in segments(&disk).0 {
         let copy = disk.state().kill();
         copy.forbid(&name, Forbidden::Writing);
-        let error = try_open(&copy).err().unwrap().to_string();
         let told = format!("cannot write to {name} in the binlog directory: ");
-        assert!(error.starts_with(&told), "{error}");
+        assert_refusal(&copy, &told);
     }
 }
 
@@ -425,8 +414,7 @@ fn a_start_is_refused_if_a_segment_cannot_be_written() {
 #[test]
 fn an_unreadable_obsolete_segment_does_not_refuse_a_start() {
     let (disk, ..) = log(true);
-    let mut server = Server::new(try_open(&disk).unwrap());
-    let random = &mut Random::new(4);
+    let mut server = Server::open(&disk);
     let oldest = segments(&disk).0[0].clone();
     // The log removes its oldest segment, and a power cut undoes that.
     while server.log.stats().oldest_index < 2 {
@@ -438,12 +426,12 @@ fn an_unreadable_obsolete_segment_does_not_refuse_a_start() {
     assert!(disk.names().contains(&oldest));
     let spoilt = disk.contents(&oldest)[..50].to_vec();
     for flaw in [Some(Forbidden::Everything), None] {
-        let copy = disk.state().cut(Survival::Everything, random);
+        let copy = copy_of(&disk);
         match flaw {
             Some(flaw) => copy.forbid(&oldest, flaw),
             None => copy.put(&oldest, &spoilt),
         }
-        let opened = try_open(&copy).unwrap();
+        let opened = open(&copy);
         assert_eq!(opened.jobs, jobs);
         let told: &[&str] = match flaw {
             Some(_) => &[
@@ -461,7 +449,7 @@ fn an_unreadable_obsolete_segment_does_not_refuse_a_start() {
 fn an_obsolete_segment_that_cannot_be_removed_is_reported_and_stops_no_put() {
     for is_scarce in [false, true] {
         let (disk, ..) = log(true);
-        let mut server = Server::new(try_open(&disk).unwrap());
+        let mut server = Server::open(&disk);
         let (told, events) = mpsc::channel();
         let tell = move |event: Event<'_>| told.send(format!("{event:?}")).unwrap();
         server.log.spawn_threads(tell).unwrap();
@@ -486,7 +474,7 @@ fn an_obsolete_segment_that_cannot_be_removed_is_reported_and_stops_no_put() {
         assert_eq!(events.recv().ok(), None, "and that is all");
         let copy = disk.state().kill();
         copy.forbid("binlog.1", Forbidden::Everything);
-        let opened = try_open(&copy).unwrap();
+        let opened = open(&copy);
         assert_eq!(opened.jobs, server.jobs);
         assert!(opened.notices[0].contains("split brain"));
     }
@@ -523,28 +511,24 @@ fn frame(salt: u32, offset: u64, record: &[u8]) -> Vec<u8> {
 
 #[test]
 fn an_intact_record_that_no_server_writes_is_damage() {
-    let disk = Disk::default();
-    let mut server = Server::open(&disk, SyncMode::Always, SIZE);
-    assert!(server.put(10, &mut Random::new(1)) && server.commit());
+    let (disk, _) = log_of_one(10);
     let mut bytes = disk.contents("binlog.1");
-    let end = 1 + bytes.iter().rposition(|byte| *byte != 0).unwrap();
+    let end = end_of(&bytes);
     let nonsense = [&frame(salt_of(&disk), end as u64, b"?")[..], b"?"].concat();
     bytes[end..end + nonsense.len()].copy_from_slice(&nonsense);
-    let error = try_open(&with(&disk, "binlog.1", &bytes)).err().unwrap();
     let told =
         format!("binlog.1 is damaged at offset {end}: the checksum of this record is right, but");
-    assert!(error.to_string().starts_with(&told), "{error}");
+    assert_refusal(&with(&disk, "binlog.1", &bytes), &told);
 }
 
 /// `spoilt` is the part of the record that a power cut makes zeros.
 fn forge(knows_salt: bool, spoilt: Range<usize>) {
     let disk = Disk::default();
-    let mut server = Server::open(&disk, SyncMode::Never, 8192);
+    let mut server = Server::new(start_with(&disk, SyncMode::Never, 8192).ok().unwrap());
     assert!(server.put(10, &mut Random::new(1)) && server.commit());
     let first = server.jobs[&JobId(1)].clone();
     let written = disk.contents("binlog.1");
-    let last = written.iter().rposition(|byte| *byte != 0).unwrap();
-    let put_at = last as u64 + 1;
+    let put_at = end_of(&written) as u64;
     // What comes before the body is as long as that of the first job.
     let body_at = put_at + (put_at - 44 - first.body.wire().len() as u64);
     let mut body = vec![b'x'; 3000];
@@ -566,7 +550,7 @@ fn forge(knows_salt: bool, spoilt: Range<usize>) {
     let mut bytes = disk.contents("binlog.1");
     assert_eq!(&bytes[forged_at as usize..][16..18], delete);
     bytes[put_at as usize..][spoilt].fill(0);
-    let opened = try_open(&with(&disk, "binlog.1", &bytes)).unwrap();
+    let opened = open(&with(&disk, "binlog.1", &bytes));
     assert_eq!(opened.jobs.into_keys().collect::<Vec<_>>(), [JobId(1)]);
     // Without its frame, the rest of a body may be left from an earlier use of
     // the file.
@@ -577,15 +561,14 @@ fn forge(knows_salt: bool, spoilt: Range<usize>) {
 #[test]
 fn a_segment_of_an_earlier_version_is_named_and_left_alone() {
     let disk = Disk::default();
-    drop(Server::open(&disk, SyncMode::Always, SIZE));
+    open(&disk);
     let mut bytes = disk.contents("binlog.1");
     bytes[8] = 4;
     let crc = crc32fast::hash(&bytes[..40]);
     bytes[40..44].copy_from_slice(&crc.to_le_bytes());
     let earlier = with(&disk, "binlog.1", &bytes);
-    let error = try_open(&earlier).err().unwrap().to_string();
     let told = "binlog.1 is of version 4 of the format, and this program reads only version 5; \
         nothing was changed; start the beanpoled that wrote it, and move its jobs with ";
-    assert!(error.starts_with(told), "{error}");
+    assert_refusal(&earlier, told);
     assert_eq!(earlier.contents("binlog.1"), bytes);
 }

@@ -34,8 +34,8 @@ const BLOCK: u64 = 4096;
 #[derive(Clone, Default)]
 pub struct Disk(Arc<Mutex<State>>);
 
-/// Looks at the disk before each operation that changes it.
-pub type Watcher = Box<dyn FnMut(&State) + Send>;
+/// Is called before each operation, with its name; and after a write or a sync.
+pub type Watcher = Arc<dyn Fn(&Disk, &'static str) + Send + Sync>;
 
 #[derive(Default)]
 pub struct State {
@@ -48,6 +48,8 @@ pub struct State {
     /// How many more operations of the same kind fail after that.
     fail_again: u32,
     failed: Option<&'static str>,
+    /// A sync of a file has failed: the kernel may have forgotten what was written.
+    pub has_lost_sync: bool,
     stop_at: Option<u64>,
     capacity: Option<u64>,
     /// How many files may be open at the same time, and how many are.
@@ -117,10 +119,23 @@ impl Disk {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sets the watcher, which sees the disk before each operation that changes
-    /// it.
     pub fn watch(&self, watcher: Watcher) {
         self.state().watcher = Some(watcher);
+    }
+
+    fn tell(&self, operation: &'static str) {
+        let watcher = self.state().watcher.clone();
+        if let Some(watcher) = watcher {
+            watcher(self, operation);
+        }
+    }
+
+    /// Must be called at the beginning of each operation. An error means that the
+    /// operation fails.
+    fn begin(&self, operation: &'static str) -> io::Result<MutexGuard<'_, State>> {
+        self.tell(operation);
+        let mut state = self.state();
+        state.begin(operation).map(|()| state)
     }
 
     /// Makes the operation of this number fail. The first one is 1, and
@@ -138,14 +153,6 @@ impl Disk {
     /// The kind of the operation that was made to fail, if it came.
     pub fn failed(&self) -> Option<&'static str> {
         self.state().failed
-    }
-
-    /// Whether the disk has stopped.
-    pub fn is_stopped(&self) -> bool {
-        let state = self.state();
-        state
-            .stop_at
-            .is_some_and(|stop_at| state.operations >= stop_at)
     }
 
     /// How many operations there were.
@@ -254,6 +261,11 @@ impl State {
             + self.copies
     }
 
+    /// Whether the disk has stopped.
+    pub fn is_stopped(&self) -> bool {
+        self.stop_at.is_some_and(|at| self.operations >= at)
+    }
+
     /// Whether the disk has a limit.
     pub fn is_limited(&self) -> bool {
         self.capacity.is_some()
@@ -296,19 +308,9 @@ impl State {
         })))
     }
 
-    /// Must be called before each operation. An error means that the operation
-    /// fails.
     fn begin(&mut self, operation: &'static str) -> io::Result<()> {
-        if self
-            .stop_at
-            .is_some_and(|stop_at| self.operations >= stop_at)
-        {
+        if self.is_stopped() {
             return Err(io::Error::other("the world has stopped"));
-        }
-        let reads = ["list", "open", "read", "forget", "unshare"].contains(&operation);
-        if !reads && let Some(mut watcher) = self.watcher.take() {
-            watcher(self);
-            self.watcher = Some(watcher);
         }
         self.operations += 1;
         let (now, used) = (self.operations, self.used());
@@ -463,8 +465,7 @@ fn write_some_sectors(bytes: &mut Vec<u8>, offset: usize, new: &[u8], random: &m
 
 impl Storage for Disk {
     fn list(&self) -> io::Result<Vec<String>> {
-        self.state().begin("list")?;
-        Ok(self.names())
+        Ok(self.begin("list")?.names.keys().cloned().collect())
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn File>> {
@@ -476,8 +477,7 @@ impl Storage for Disk {
     }
 
     fn open_to_read(&self, name: &str) -> io::Result<Arc<dyn File>> {
-        let mut state = self.state();
-        state.begin("open")?;
+        let mut state = self.begin("open")?;
         state.must_be_whole(name)?;
         let file = *state.names.get(name).ok_or(io::ErrorKind::NotFound)?;
         state.must_have_descriptor()?;
@@ -485,8 +485,7 @@ impl Storage for Disk {
     }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn File>> {
-        let mut state = self.state();
-        state.begin("create")?;
+        let mut state = self.begin("create")?;
         if state.names.contains_key(name) {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
@@ -498,8 +497,7 @@ impl Storage for Disk {
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        let mut state = self.state();
-        state.begin("rename")?;
+        let mut state = self.begin("rename")?;
         state.must_be_whole(from)?;
         if state.names.contains_key(to) {
             return Err(io::ErrorKind::AlreadyExists.into());
@@ -512,8 +510,7 @@ impl Storage for Disk {
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        let mut state = self.state();
-        state.begin("remove")?;
+        let mut state = self.begin("remove")?;
         state.must_be_whole(name)?;
         if !state.names.contains_key(name) {
             return Err(io::ErrorKind::NotFound.into());
@@ -528,8 +525,7 @@ impl Storage for Disk {
     }
 
     fn sync(&self) -> io::Result<()> {
-        let mut state = self.state();
-        state.begin("sync names")?;
+        let mut state = self.begin("sync names")?;
         for change in std::mem::take(&mut state.pending_names) {
             change.apply(&mut state.durable_names);
         }
@@ -547,8 +543,7 @@ impl Drop for Handle {
 
 impl Handle {
     fn change(&self, operation: &'static str, len: u64, change: Change) -> io::Result<()> {
-        let mut state = self.0.state();
-        state.begin(operation)?;
+        let mut state = self.0.begin(operation)?;
         state.allocate(self.1, len)?;
         if let Change::Write { offset, bytes } = &change {
             let (from, to) = (*offset as u64, (offset + bytes.len()) as u64);
@@ -557,6 +552,8 @@ impl Handle {
         let file = &mut state.files[self.1];
         change.apply(&mut file.live);
         file.pending.push(change);
+        drop(state);
+        self.0.tell("done");
         Ok(())
     }
 }
@@ -567,8 +564,7 @@ impl File for Handle {
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        let mut state = self.0.state();
-        state.begin("read")?;
+        let state = self.0.begin("read")?;
         let live = &state.files[self.1].live;
         let rest = live.get(offset as usize..).unwrap_or_default();
         let len = rest.len().min(buffer.len());
@@ -598,8 +594,7 @@ impl File for Handle {
     }
 
     fn unshare(&self) -> io::Result<()> {
-        let mut state = self.0.state();
-        state.begin("unshare")?;
+        let mut state = self.0.begin("unshare")?;
         state.unshare(self.1, 0..u64::MAX)
     }
 
@@ -608,21 +603,23 @@ impl File for Handle {
     }
 
     fn sync(&self) -> io::Result<()> {
+        let begun = self.0.begin("sync").map(drop);
         let mut state = self.0.state();
-        let done = state.begin("sync");
+        state.has_lost_sync |= begun.is_err();
         let file = &mut state.files[self.1];
         let pending = std::mem::take(&mut file.pending);
-        if done.is_ok() {
+        if begun.is_ok() {
             for change in pending {
                 change.apply(&mut file.durable);
             }
         }
-        done
+        drop(state);
+        self.0.tell("done");
+        begun
     }
 
     fn forget(&self) -> io::Result<()> {
-        let mut state = self.0.state();
-        state.begin("forget")?;
+        let mut state = self.0.begin("forget")?;
         let file = &mut state.files[self.1];
         file.live.clone_from(&file.durable);
         for change in &file.pending {

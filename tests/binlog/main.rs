@@ -13,7 +13,6 @@ mod disk;
 mod faults;
 mod fence;
 mod history;
-mod keeping;
 mod model;
 mod stories;
 mod takeover;

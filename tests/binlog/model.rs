@@ -4,7 +4,7 @@
 use crate::disk::{Disk, Random};
 use crate::history::apply;
 pub use crate::history::{History, Jobs};
-use beanpole::binlog::{Binlog, Lsn, Opened, Record, SyncMode, Update, lens, put_len};
+use beanpole::binlog::{Binlog, Error, Lsn, Opened, Record, SyncMode, Update, lens, put_len};
 use beanpole::engine::{Change, Counters, StoredJob, StoredOptions, StoredState, Time};
 use beanpole::protocol::{Body, JobId, Priority, PutOptions, Seconds, TubeName};
 use std::collections::BTreeMap;
@@ -16,8 +16,6 @@ pub struct Server {
     pub jobs: Jobs,
     pub live: Live,
     pub history: History,
-    /// Whether puts may fill the disk up to the last byte.
-    pub fills: bool,
     /// Whether all that is appended is one time slice of the server. Otherwise each
     /// change is one, and waits first if it has to.
     pub is_one_slice: bool,
@@ -53,14 +51,13 @@ impl Server {
             live,
             jobs: opened.jobs,
             history,
-            fills: false,
             is_one_slice: false,
             lsn: Lsn::START,
         }
     }
 
-    pub fn open(disk: &Disk, sync: SyncMode, size: u64) -> Server {
-        Server::new(open(disk, sync, size))
+    pub fn open(disk: &Disk) -> Server {
+        Server::new(open(disk))
     }
 
     /// Executes one command: a put, an update or a deletion. Returns false if
@@ -115,11 +112,7 @@ impl Server {
         };
         let put = live_len(&job);
         let jobs = &self.jobs;
-        let room = match self.fills {
-            false => self.log.make_room(put, &|work| work(jobs)).map(Some),
-            true => self.log.make_room_to_copy(put).map(|()| None),
-        };
-        let Ok(_room) = room else {
+        let Ok(_room) = self.log.make_room(put, &|work| work(jobs)) else {
             return false;
         };
         self.history.next_id = id.0 + 1;
@@ -283,7 +276,24 @@ fn options_of(JobId(id): JobId) -> Option<Box<StoredOptions>> {
     Some(Box::new(StoredOptions::new(options)))
 }
 
-pub fn open(disk: &Disk, sync: SyncMode, size: u64) -> Opened {
+/// The length of segments, if nothing else is said.
+pub const SIZE: u64 = 4096;
+
+pub fn start_with(disk: &Disk, sync: SyncMode, size: u64) -> Result<Opened, Error> {
     Binlog::open_in(Arc::new(disk.clone()), sync, size, Jobs::new())
-        .unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Opens a log in which every write is synced.
+pub fn start(disk: &Disk) -> Result<Opened, Error> {
+    start_with(disk, SyncMode::Always, SIZE)
+}
+
+/// The same, if nothing is wrong with it.
+pub fn open(disk: &Disk) -> Opened {
+    start(disk).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Why a start is refused.
+pub fn refusal(disk: &Disk) -> String {
+    start(disk).err().expect("it is refused").to_string()
 }

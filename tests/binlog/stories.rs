@@ -7,11 +7,8 @@
 
 use crate::disk::{Disk, Random, Survival};
 use crate::model::Server;
-use beanpole::binlog::SyncMode;
 use beanpole::protocol::JobId;
 use std::fs;
-
-const SIZE: u64 = 4096;
 
 struct Story {
     disk: Disk,
@@ -25,7 +22,7 @@ impl Story {
         let number = |index: usize| words[index].parse::<u64>().unwrap();
         let random = &mut self.random;
         match (words[0], &mut self.server) {
-            ("start", server) => *server = Some(Server::open(&self.disk, SyncMode::Always, SIZE)),
+            ("start", server) => *server = Some(Server::open(&self.disk)),
             ("put", Some(server)) => {
                 if !server.put(usize::try_from(number(1)).unwrap(), random) {
                     return vec!["OUT_OF_MEMORY".into()];

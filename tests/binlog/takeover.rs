@@ -1,16 +1,13 @@
 //! Directories of beanstalkd that our server takes over.
 
-use crate::disk::{Disk, Random, State, Survival};
-use crate::model::{Jobs, Server, open};
+use crate::disk::{Disk, Random, Survival};
+use crate::model::{Jobs, SIZE, Server, open, refusal, start};
 use crate::search;
-use beanpole::binlog::{Binlog, SyncMode, import};
+use beanpole::binlog::import;
 use beanpole::engine::{Counters, StoredJob, StoredState, Time};
 use beanpole::protocol::{Body, JobId, Priority, Seconds, TubeName};
 use std::io::ErrorKind;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
-
-const SIZE: u64 = 4096;
+use std::sync::{Arc, Mutex};
 
 /// A record of beanstalkd, field by field.
 #[derive(Clone)]
@@ -27,17 +24,6 @@ struct Theirs {
     state: u8,
     /// With CR LF.
     body: &'static [u8],
-}
-
-impl Theirs {
-    /// A short record has the length of a body too, but no body.
-    fn body_len(&self) -> u32 {
-        if self.tube.is_empty() {
-            7
-        } else {
-            self.body.len() as u32
-        }
-    }
 }
 
 const READY: u8 = 1;
@@ -74,106 +60,127 @@ fn becomes(id: u64, state: u8, counters: [u32; 5]) -> Theirs {
 
 const SECOND: u64 = 1_000_000_000;
 
-/// Version 7, as x86-64 writes it.
+/// How beanstalkd writes a file on some machine.
+struct Layout {
+    version: u32,
+    is_big_endian: bool,
+    /// What the bytes between the fields hold: beanstalkd leaves some undefined.
+    undefined: u8,
+    /// How many bytes the length of the tube's name has, and the job.
+    name_len: usize,
+    job_len: usize,
+    /// Where in the job its fields are, in the order of [`Theirs`], with the length of
+    /// the body after the TTR.
+    offsets: [usize; 9],
+    /// How many nanoseconds its unit of time has.
+    unit: u64,
+    /// What follows the last record.
+    zeros: usize,
+}
+
+const X86_64: Layout = Layout {
+    version: 7,
+    is_big_endian: false,
+    undefined: 0xee,
+    name_len: 4,
+    job_len: 80,
+    offsets: [0, 8, 16, 24, 32, 40, 48, 56, 76],
+    unit: 1,
+    zeros: 4000,
+};
+
+const LAYOUTS: [Layout; 4] = [
+    X86_64,
+    // 32-bit x86.
+    Layout {
+        undefined: 0,
+        job_len: 72,
+        offsets: [0, 8, 12, 20, 28, 32, 40, 48, 68],
+        zeros: 500,
+        ..X86_64
+    },
+    // A big-endian machine.
+    Layout {
+        undefined: 0,
+        is_big_endian: true,
+        zeros: 0,
+        ..X86_64
+    },
+    Layout {
+        version: 5,
+        undefined: 0,
+        name_len: 8,
+        job_len: 77,
+        unit: 1000,
+        zeros: 0,
+        ..X86_64
+    },
+];
+
+impl Layout {
+    fn write(&self, records: &[Theirs]) -> Vec<u8> {
+        let mut file = self.int(self.version.into(), 4);
+        for record in records {
+            file.extend(self.int(record.tube.len() as u64, self.name_len));
+            file.extend(record.tube.as_bytes());
+            // A short record has the length of a body too, but no body.
+            let body_len = match record.tube {
+                "" => 7,
+                _ => record.body.len(),
+            };
+            let [
+                id,
+                priority,
+                delay,
+                ttr,
+                body,
+                created,
+                deadline,
+                counters,
+                state,
+            ] = self.offsets;
+            let mut job = vec![self.undefined; self.job_len];
+            let mut set = |at, number, len| put_at(&mut job, at, &self.int(number, len));
+            set(id, record.id, 8);
+            set(priority, record.priority.into(), 4);
+            set(delay, record.delay / self.unit, 8);
+            set(ttr, record.ttr / self.unit, 8);
+            set(body, body_len as u64, 4);
+            set(created, record.created / self.unit, 8);
+            set(deadline, record.deadline / self.unit, 8);
+            for (index, counter) in record.counters.into_iter().enumerate() {
+                set(counters + 4 * index, counter.into(), 4);
+            }
+            job[state] = record.state;
+            file.extend(job);
+            file.extend(record.body);
+        }
+        file.resize(file.len() + self.zeros, 0);
+        file
+    }
+
+    fn int(&self, number: u64, len: usize) -> Vec<u8> {
+        match self.is_big_endian {
+            true => number.to_be_bytes()[8 - len..].to_vec(),
+            false => number.to_le_bytes()[..len].to_vec(),
+        }
+    }
+}
+
+/// The usual layout, in whole blocks.
 fn version_7(records: &[Theirs]) -> Vec<u8> {
-    let mut file = 7u32.to_le_bytes().to_vec();
-    for record in records {
-        file.extend((record.tube.len() as u32).to_le_bytes());
-        file.extend(record.tube.as_bytes());
-        let mut job = [0xee; 80]; // beanstalkd leaves some bytes undefined
-        put_at(&mut job, 0, &record.id.to_le_bytes());
-        put_at(&mut job, 8, &record.priority.to_le_bytes());
-        put_at(&mut job, 16, &record.delay.to_le_bytes());
-        put_at(&mut job, 24, &record.ttr.to_le_bytes());
-        put_at(&mut job, 32, &record.body_len().to_le_bytes());
-        put_at(&mut job, 40, &record.created.to_le_bytes());
-        put_at(&mut job, 48, &record.deadline.to_le_bytes());
-        for (index, counter) in record.counters.iter().enumerate() {
-            put_at(&mut job, 56 + 4 * index, &counter.to_le_bytes());
-        }
-        job[76] = record.state;
-        file.extend(job);
-        file.extend(record.body);
-    }
+    let mut file = Layout { zeros: 0, ..X86_64 }.write(records);
     file.resize(file.len().next_multiple_of(4096), 0);
-    file
-}
-
-/// Version 7, as 32-bit x86 writes it.
-fn version_7_packed(records: &[Theirs]) -> Vec<u8> {
-    let mut file = 7u32.to_le_bytes().to_vec();
-    for record in records {
-        file.extend((record.tube.len() as u32).to_le_bytes());
-        file.extend(record.tube.as_bytes());
-        file.extend(record.id.to_le_bytes());
-        file.extend(record.priority.to_le_bytes());
-        file.extend(record.delay.to_le_bytes());
-        file.extend(record.ttr.to_le_bytes());
-        file.extend(record.body_len().to_le_bytes());
-        file.extend(record.created.to_le_bytes());
-        file.extend(record.deadline.to_le_bytes());
-        record
-            .counters
-            .iter()
-            .for_each(|counter| file.extend(counter.to_le_bytes()));
-        file.extend([record.state, 0, 0, 0]);
-        file.extend(record.body);
-    }
-    file.resize(file.len() + 500, 0);
-    file
-}
-
-/// Version 7, as a big-endian machine writes it.
-fn version_7_big_endian(records: &[Theirs]) -> Vec<u8> {
-    let mut file = 7u32.to_be_bytes().to_vec();
-    for record in records {
-        file.extend((record.tube.len() as u32).to_be_bytes());
-        file.extend(record.tube.as_bytes());
-        file.extend(record.id.to_be_bytes());
-        file.extend(record.priority.to_be_bytes());
-        file.extend([0; 4]);
-        file.extend(record.delay.to_be_bytes());
-        file.extend(record.ttr.to_be_bytes());
-        file.extend(record.body_len().to_be_bytes());
-        file.extend([0; 4]);
-        file.extend(record.created.to_be_bytes());
-        file.extend(record.deadline.to_be_bytes());
-        record
-            .counters
-            .iter()
-            .for_each(|counter| file.extend(counter.to_be_bytes()));
-        file.extend([record.state, 0, 0, 0]);
-        file.extend(record.body);
-    }
-    file
-}
-
-/// Version 5, as x86-64 writes it: with times in microseconds.
-fn version_5(records: &[Theirs]) -> Vec<u8> {
-    let mut file = 5u32.to_le_bytes().to_vec();
-    for record in records {
-        file.extend((record.tube.len() as u64).to_le_bytes());
-        file.extend(record.tube.as_bytes());
-        let mut job = [0; 77];
-        put_at(&mut job, 0, &record.id.to_le_bytes());
-        put_at(&mut job, 8, &record.priority.to_le_bytes());
-        put_at(&mut job, 16, &(record.delay / 1000).to_le_bytes());
-        put_at(&mut job, 24, &(record.ttr / 1000).to_le_bytes());
-        put_at(&mut job, 32, &record.body_len().to_le_bytes());
-        put_at(&mut job, 40, &(record.created / 1000).to_le_bytes());
-        put_at(&mut job, 48, &(record.deadline / 1000).to_le_bytes());
-        for (index, counter) in record.counters.iter().enumerate() {
-            put_at(&mut job, 56 + 4 * index, &counter.to_le_bytes());
-        }
-        job[76] = record.state;
-        file.extend(job);
-        file.extend(record.body);
-    }
     file
 }
 
 fn put_at(bytes: &mut [u8], offset: usize, field: &[u8]) {
     bytes[offset..offset + field.len()].copy_from_slice(field);
+}
+
+/// The body of a job, of this length.
+fn body_of(len: usize) -> &'static [u8] {
+    Box::leak([&vec![b'x'; len][..], b"\r\n"].concat().into())
 }
 
 fn disk_with(files: &[(&str, Vec<u8>)]) -> Disk {
@@ -267,11 +274,10 @@ fn a_life() -> [Vec<Theirs>; 2] {
 #[test]
 fn each_layout_of_beanstalkd_is_taken_over() {
     let [first, second] = a_life();
-    type Write = fn(&[Theirs]) -> Vec<u8>;
-    let layouts: [Write; 4] = [version_7, version_7_packed, version_7_big_endian, version_5];
-    for (index, write) in layouts.into_iter().enumerate() {
-        let disk = disk_with(&[("binlog.2", write(&first)), ("binlog.3", write(&second))]);
-        let opened = open(&disk, SyncMode::Always, SIZE);
+    for (index, layout) in LAYOUTS.iter().enumerate() {
+        let (first, second) = (layout.write(&first), layout.write(&second));
+        let disk = disk_with(&[("binlog.2", first), ("binlog.3", second)]);
+        let opened = open(&disk);
         assert_eq!(opened.jobs, lives(), "layout {index}");
         assert_eq!(opened.next_id, JobId(100));
         assert_eq!(
@@ -280,7 +286,7 @@ fn each_layout_of_beanstalkd_is_taken_over() {
         );
         let names = disk.names();
         assert!(!names.contains(&"binlog.2".into()) && !names.contains(&"binlog.3".into()));
-        let again = open(&disk, SyncMode::Always, SIZE);
+        let again = open(&disk);
         assert_eq!((again.jobs, again.next_id), (lives(), JobId(100)));
         assert!(again.notices.is_empty());
     }
@@ -289,51 +295,40 @@ fn each_layout_of_beanstalkd_is_taken_over() {
 #[test]
 fn a_power_cut_during_a_takeover_neither_loses_nor_doubles_a_job() {
     let [first, second] = a_life();
-    let states = Arc::new(AtomicU32::new(0));
     for seed in search::seeds(1..40) {
         let disk = disk_with(&[
             ("binlog.2", version_7(&first)),
             ("binlog.3", version_7(&second)),
             ("binlog.4", vec![0; 4096]), // just begun
         ]);
-        let (mut random, count) = (Random::new(seed), states.clone());
-        disk.watch(Box::new(move |state: &State| {
-            let survival = match random.below(3) {
-                0 => Survival::Nothing,
-                _ => Survival::Something,
-            };
-            let cut = state.cut(survival, &mut random);
+        let random = Mutex::new(Random::new(seed));
+        disk.watch(Arc::new(move |disk, _| {
+            let random = &mut *random.lock().unwrap();
+            let survival = *random.choose(&[Survival::Nothing, Survival::Something]);
+            let cut = disk.state().cut(survival, random);
             cut.stop_after(random.below(60));
-            drop(Binlog::open_in(
-                Arc::new(cut.clone()),
-                SyncMode::Always,
-                SIZE,
-                Jobs::new(),
-            ));
-            let cut = cut.state().cut(Survival::Something, &mut random);
-            let opened = open(&cut, SyncMode::Always, SIZE);
+            drop(start(&cut));
+            let cut = cut.state().cut(Survival::Something, random);
+            let opened = open(&cut);
             assert_eq!(opened.jobs, lives(), "seed {seed}");
             assert!(opened.next_id >= JobId(100));
-            let again = open(&cut, SyncMode::Always, SIZE);
+            let again = open(&cut);
             assert_eq!(
                 (again.jobs, again.notices),
                 (lives(), vec![]),
                 "seed {seed}"
             );
-            count.fetch_add(1, Ordering::Relaxed);
         }));
-        open(&disk, SyncMode::Always, SIZE);
+        open(&disk);
     }
-    println!("{states:?} crash states tried, none in violation");
 }
 
 #[test]
 fn a_takeover_without_room_says_how_much_it_needs_and_changes_nothing() {
-    let body: &[u8] = Box::leak([[b'x'; 30_000].as_slice(), b"\r\n"].concat().into());
+    let body = body_of(30_000);
     let disk = disk_with(&[("binlog.1", version_7(&[put(1, body), put(2, body)]))]);
     disk.set_capacity(Some(100_000));
-    let error = Binlog::open_in(Arc::new(disk.clone()), SyncMode::Always, SIZE, Jobs::new());
-    let error = error.err().unwrap().to_string();
+    let error = refusal(&disk);
     let (told, advice) = (
         "cannot take over the jobs of beanstalkd: copies of them need ",
         "; nothing was changed; make room, or start beanstalkd again",
@@ -345,32 +340,28 @@ fn a_takeover_without_room_says_how_much_it_needs_and_changes_nothing() {
     let (needed, free) = numbers.split_once(" bytes on the disk, and ").unwrap();
     assert_eq!(free, format!("{} are free", 100_000 - disk.used()));
     disk.set_capacity(Some(disk.used() + needed.parse::<u64>().unwrap()));
-    assert_eq!(open(&disk, SyncMode::Always, SIZE).jobs.len(), 2);
+    assert_eq!(open(&disk).jobs.len(), 2);
 }
 
 /// Otherwise neither server could start on the full disk.
 #[test]
 fn a_takeover_that_fails_leaves_the_disk_as_it_was() {
-    let body: &[u8] = Box::leak([[b'x'; 600].as_slice(), b"\r\n"].concat().into());
-    let jobs: Vec<Theirs> = (1..=40).map(|id| put(id, body)).collect();
+    let jobs: Vec<Theirs> = (1..=40).map(|id| put(id, body_of(600))).collect();
     let third = vec![becomes(40, DELETED, [0; 5]), put(100, b"new\r\n")];
     let mut failed = 0;
     for more in 0.. {
         let disk = disk_with(&[("binlog.2", version_7(&jobs))]);
         let (names, used) = (disk.names(), disk.used());
         disk.set_capacity(Some(used + more * SIZE));
-        let start = || Binlog::open_in(Arc::new(disk.clone()), SyncMode::Always, SIZE, Jobs::new());
-        if start().is_ok() {
+        if start(&disk).is_ok() {
             break;
         }
         failed += 1;
-        assert_eq!((disk.names(), disk.used()), (names.clone(), used), "{more}");
-        assert!(start().is_err());
         assert_eq!((disk.names(), disk.used()), (names, used), "{more}");
         // beanstalkd has its room again, and is used on.
         disk.put("binlog.3", &version_7(&third));
         disk.set_capacity(None);
-        assert_eq!(start().unwrap().jobs.len(), 40);
+        assert_eq!(open(&disk).jobs.len(), 40);
     }
     println!("{failed} takeovers failed");
     assert!(failed > 8);
@@ -389,17 +380,15 @@ fn a_takeover_that_fails_at_any_operation_may_be_done_again() {
         for kind in [ErrorKind::StorageFull, ErrorKind::Other] {
             let disk = disk_with(&files);
             disk.fail_at(operation, kind);
-            let opened =
-                Binlog::open_in(Arc::new(disk.clone()), SyncMode::Always, SIZE, Jobs::new());
+            let is_refused = start(&disk).is_err();
             let Some(what) = disk.failed() else {
                 println!("{tried} takeovers failed");
                 return assert!(tried > 20);
             };
-            tried += u32::from(opened.is_err());
-            drop(opened);
+            tried += u32::from(is_refused);
             for survival in [Survival::Nothing, Survival::Something, Survival::Everything] {
                 let cut = disk.state().cut(survival, &mut Random::new(operation));
-                assert_eq!(open(&cut, SyncMode::Always, SIZE).jobs, lives(), "{what}");
+                assert_eq!(open(&cut).jobs, lives(), "{what}");
             }
         }
     }
@@ -432,7 +421,7 @@ fn a_file_with_an_incomplete_job_is_named_and_kept() {
         ),
     ];
     let disk = disk_with(&files);
-    let opened = open(&disk, SyncMode::Always, SIZE);
+    let opened = open(&disk);
     let ids: Vec<u64> = opened.jobs.keys().map(|id| id.0).collect();
     assert_eq!(ids, [1, 3, 4, 5]);
     let told = "binlog.1 is kept: job 2 is not whole, its body does not end in CR LF";
@@ -450,16 +439,13 @@ fn a_file_with_an_incomplete_job_is_named_and_kept() {
     server.delete(JobId(1));
     server.commit();
     drop(server);
-    let again = open(&disk, SyncMode::Always, SIZE);
+    let again = open(&disk);
     assert_eq!(
         (again.jobs.len(), again.notices),
         (3, vec![told.to_owned()])
     );
     disk.remove_file("binlog.1");
-    assert_eq!(
-        open(&disk, SyncMode::Always, SIZE).notices,
-        Vec::<String>::new()
-    );
+    assert_eq!(open(&disk).notices, Vec::<String>::new());
 }
 
 #[test]
@@ -495,7 +481,7 @@ fn a_file_with_bytes_that_are_no_record_is_named_and_kept() {
         ),
     ] {
         let disk = disk_with(&[("binlog.1", file.clone())]);
-        let opened = open(&disk, SyncMode::Always, SIZE);
+        let opened = open(&disk);
         assert_eq!(opened.jobs.len(), 1);
         assert_eq!(opened.notices[0], format!("binlog.1 is kept: {told}"));
         assert_eq!(disk.contents("binlog.1"), file);
@@ -509,7 +495,7 @@ fn a_file_that_is_filled_but_for_a_few_zeros_is_taken_over() {
     for zeros in [1, 5, 83] {
         file.truncate(4 + 4 + 1 + 80 + 5 + zeros);
         let disk = disk_with(&[("binlog.1", file.clone())]);
-        let opened = open(&disk, SyncMode::Always, SIZE);
+        let opened = open(&disk);
         assert_eq!(opened.jobs.len(), 1);
         let told = "took over 1 job from 1 binlog file of beanstalkd";
         assert_eq!(opened.notices, [told], "{zeros}");
@@ -529,26 +515,25 @@ fn arbitrary_bytes_never_panic() {
             bytes[at] = random.next() as u8;
         }
         bytes.truncate(4 + random.below(5000) as usize);
-        open(&disk_with(&[("binlog.1", bytes)]), SyncMode::Never, SIZE);
+        open(&disk_with(&[("binlog.1", bytes)]));
     }
 }
 
 #[test]
 fn a_file_added_by_beanstalkd_refuses_a_start_until_it_is_moved_away() {
     let disk = Disk::default();
-    let mut server = Server::open(&disk, SyncMode::Always, SIZE);
+    let mut server = Server::open(&disk);
     server.put(1, &mut Random::new(1));
     server.commit();
     drop(server);
     disk.put("binlog.2", &version_7(&[put(1, b"one\r\n")]));
-    let error = Binlog::open_in(Arc::new(disk.clone()), SyncMode::Always, SIZE, Jobs::new());
-    let error = error.err().unwrap().to_string();
+    let error = refusal(&disk);
     let told = "binlog.2 was written by beanstalkd, in a directory that beanpoled uses; nothing \
         was changed; move binlog.2 to a directory of its own: then this one can be started, and a \
         start with -b on that one takes over the jobs in binlog.2";
     assert_eq!(error, told);
     disk.remove_file("binlog.2");
-    assert_eq!(open(&disk, SyncMode::Always, SIZE).jobs.len(), 1);
+    assert_eq!(open(&disk).jobs.len(), 1);
 }
 
 /// Until a takeover is finished, beanstalkd has all the jobs. If it is started
@@ -565,18 +550,17 @@ fn beanstalkd_may_be_started_again_after_a_takeover_that_was_interrupted() {
             ("binlog.3", version_7(&second)),
         ]);
         disk.stop_after(operations);
-        let opened = Binlog::open_in(Arc::new(disk.clone()), SyncMode::Always, SIZE, Jobs::new());
+        let is_over = start(&disk).is_ok();
         let disk = disk.state().kill();
         let names = disk.names();
-        if opened.is_ok() || !names.contains(&"binlog.2".into()) {
+        if is_over || !names.contains(&"binlog.2".into()) {
             break;
         }
         if is_copied_by(&disk) {
             // Its files are not needed any more, only not removed yet.
             continue;
         }
-        let newest = names.iter().filter(|name| name.parse_number() > 0);
-        let next = newest.map(|name| name.parse_number()).max().unwrap() + 1;
+        let next = names.iter().map(|name| number_of(name)).max().unwrap() + 1;
         copies += u32::from(next > 4);
         disk.put(&format!("binlog.{next}"), &version_7(&third));
         let mut jobs = lives();
@@ -586,7 +570,7 @@ fn beanstalkd_may_be_started_again_after_a_takeover_that_was_interrupted() {
             disk.remove_file("binlog.2");
             jobs.retain(|_, job| job.id == JobId(2));
         }
-        let opened = open(&disk, SyncMode::Always, SIZE);
+        let opened = open(&disk);
         let JobId(last) = *opened.jobs.keys().next_back().unwrap();
         assert_eq!(last, 100, "{operations}: {names:?}");
         let mut found = opened.jobs;
@@ -605,23 +589,15 @@ fn beanstalkd_may_be_started_again_after_a_takeover_that_was_interrupted() {
 /// Whether the newest segment says that no file of beanstalkd is needed.
 fn is_copied_by(disk: &Disk) -> bool {
     let names = disk.names();
-    let newest = names.iter().max_by_key(|name| name.parse_number()).unwrap();
+    let newest = names.iter().max_by_key(|name| number_of(name)).unwrap();
     let bytes = disk.contents(newest);
     bytes.starts_with(b"beanpole") && u32::from_le_bytes(bytes[16..20].try_into().unwrap()) > 3
 }
 
-trait ParseNumber {
-    /// The number of a segment; 0 for other files.
-    fn parse_number(&self) -> u32;
-}
-
-impl ParseNumber for String {
-    fn parse_number(&self) -> u32 {
-        let number = self
-            .strip_prefix("binlog.")
-            .and_then(|number| number.parse().ok());
-        number.unwrap_or(0)
-    }
+/// The number of a segment; 0 for other files.
+fn number_of(name: &str) -> u32 {
+    let number = name.strip_prefix("binlog.");
+    number.map_or(0, |number| number.parse().unwrap_or(0))
 }
 
 /// beanstalkd that is killed at its first start leaves a file of zeros.
@@ -630,15 +606,10 @@ fn a_start_over_empty_files_may_be_interrupted() {
     for operations in 0..40 {
         let disk = disk_with(&[("binlog.1", vec![0; 4096])]);
         disk.stop_after(operations);
-        drop(Binlog::open_in(
-            Arc::new(disk.clone()),
-            SyncMode::Always,
-            SIZE,
-            Jobs::new(),
-        ));
+        drop(start(&disk));
         for survival in [Survival::Nothing, Survival::Something, Survival::Everything] {
             let cut = disk.state().cut(survival, &mut Random::new(operations));
-            assert!(open(&cut, SyncMode::Always, SIZE).jobs.is_empty());
+            assert!(open(&cut).jobs.is_empty());
         }
     }
 }
@@ -647,7 +618,7 @@ fn a_start_over_empty_files_may_be_interrupted() {
 fn an_empty_file_is_named_unless_a_server_may_have_created_it() {
     for (len, is_told) in [(0, true), (4096, false), (5000, true), (8192, false)] {
         let disk = disk_with(&[("binlog.1", vec![0; len])]);
-        let notices = open(&disk, SyncMode::Always, SIZE).notices;
+        let notices = open(&disk).notices;
         let told = format!("binlog.1: there is nothing in its {len} bytes");
         assert_eq!(
             notices.iter().any(|notice| notice.starts_with(&told)),
@@ -659,7 +630,7 @@ fn an_empty_file_is_named_unless_a_server_may_have_created_it() {
 #[test]
 fn jobs_of_beanstalkd_do_not_replace_a_segment_that_is_lost() {
     let disk = Disk::default();
-    let mut server = Server::open(&disk, SyncMode::Always, SIZE);
+    let mut server = Server::open(&disk);
     while server.log.stats().current_index < 3 {
         assert!(server.put(90, &mut Random::new(1)));
         assert!(server.commit());
@@ -667,8 +638,7 @@ fn jobs_of_beanstalkd_do_not_replace_a_segment_that_is_lost() {
     drop(server);
     disk.remove_file("binlog.1");
     disk.put("binlog.9", &version_7(&[put(1, b"one\r\n")]));
-    let error = Binlog::open_in(Arc::new(disk), SyncMode::Always, SIZE, Jobs::new());
-    let error = error.err().expect("a segment is missing").to_string();
+    let error = refusal(&disk);
     assert!(
         error.starts_with("binlog.9 was written by beanstalkd"),
         "{error}"
@@ -679,10 +649,8 @@ fn jobs_of_beanstalkd_do_not_replace_a_segment_that_is_lost() {
 fn files_whose_numbers_leave_none_for_ours_are_refused() {
     let name = format!("binlog.{}", u32::MAX - 1);
     let disk = disk_with(&[(&name, version_7(&[put(1, b"one\r\n")]))]);
-    let error = Binlog::open_in(Arc::new(disk), SyncMode::Always, SIZE, Jobs::new());
-    let error = error.err().expect("there is no number").to_string();
     let flaw = "no file can come after one of this number";
-    assert!(error.contains(flaw), "{error}");
+    assert!(refusal(&disk).contains(flaw));
 }
 
 #[test]
@@ -690,7 +658,7 @@ fn jobs_encoded_for_beanstalkd_are_read_back() {
     let mut file = import::FILE_START.to_vec();
     let jobs = lives();
     jobs.values().for_each(|job| import::encode(job, &mut file));
-    let read = open(&disk_with(&[("binlog.1", file)]), SyncMode::Always, SIZE).jobs;
+    let read = open(&disk_with(&[("binlog.1", file)])).jobs;
     // Buried jobs come back in the order of their records.
     let mut expected = jobs;
     for (id, order) in [(1, 1), (2, 2)] {

@@ -141,6 +141,7 @@ fn process(plan: &Plan, life: &Life, disk: &Disk, mut legacy: Legacy, now: u64) 
                     world::replace(true);
                 }
             }
+            Blow::StallsAtCheck => world::stall_at_check(),
             Blow::LosesLock => world::replace(false),
         }
     };

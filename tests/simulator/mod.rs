@@ -25,7 +25,6 @@
 //! shortest one that can be found that fails in this way; `17` does that with the
 //! seed 17, and `stop 17` with a written one.
 
-mod channel;
 mod clients;
 #[path = "../binlog/disk.rs"]
 mod disk;
@@ -239,12 +238,8 @@ fn play(plan: &Plan, seed: u64) -> Result<Tally, String> {
     };
     // At last somebody looks; in half of the histories, after all was deleted.
     let last = [End::Evening, End::Done].map(|end| Life {
-        clients: Vec::new(),
-        faults: Vec::new(),
-        blow: None,
         end,
-        cut: None,
-        jump: 0,
+        ..Life::default()
     });
     let last = &last[random.below(2) as usize..];
     for (number, life) in plan.lives.iter().chain(last).enumerate() {

@@ -3,10 +3,9 @@
 use crate::simulator::{threads, world};
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut, Sub};
-use std::sync::{LockResult, TryLockError, TryLockResult};
+use std::sync::{Arc, LockResult, TryLockError, TryLockResult};
 use std::time::Duration;
 
-pub use crate::simulator::channel::{Receiver, Sender, unbounded};
 pub use std::sync::atomic::Ordering;
 
 /// A moment.
@@ -185,41 +184,10 @@ impl Condvar {
         self.0.wake_one();
     }
 
-    /// Returns whether the time was over.
-    #[track_caller]
-    fn wait_until<'a, T>(
-        &self,
-        guard: MutexGuard<'a, T>,
-        until: Option<u64>,
-    ) -> (MutexGuard<'a, T>, bool) {
-        let mutex = guard.mutex;
-        let id = self.0.add();
-        drop(guard);
-        threads::wait(until);
-        let is_over = self.0.forget(id);
-        (mutex.take(), is_over)
-    }
-
-    /// The same, as long as the condition holds.
-    #[track_caller]
-    fn wait_until_while<'a, T>(
-        &self,
-        mut guard: MutexGuard<'a, T>,
-        until: Option<u64>,
-        mut condition: impl FnMut(&mut T) -> bool,
-    ) -> (MutexGuard<'a, T>, bool) {
-        while condition(&mut guard) {
-            if until.is_some_and(|until| until <= threads::now()) {
-                return (guard, true);
-            }
-            guard = self.wait_until(guard, until).0;
-        }
-        (guard, false)
-    }
-
     #[track_caller]
     pub fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> LockResult<MutexGuard<'a, T>> {
-        Ok(self.wait_until(guard, None).0)
+        let waited = self.wait_timeout(guard, Duration::MAX);
+        Ok(waited.expect("no thread panics").0)
     }
 
     #[track_caller]
@@ -228,30 +196,42 @@ impl Condvar {
         guard: MutexGuard<'a, T>,
         condition: impl FnMut(&mut T) -> bool,
     ) -> LockResult<MutexGuard<'a, T>> {
-        Ok(self.wait_until_while(guard, None, condition).0)
+        let waited = self.wait_timeout_while(guard, Duration::MAX, condition);
+        Ok(waited.expect("no thread panics").0)
     }
 
     #[track_caller]
-    pub fn wait_timeout<'a, T>(
-        &self,
-        guard: MutexGuard<'a, T>,
-        time: Duration,
-    ) -> LockResult<(MutexGuard<'a, T>, TimedOut)> {
-        let (guard, is_over) = self.wait_until(guard, deadline(time));
-        Ok((guard, TimedOut(is_over)))
+    pub fn wait_timeout<'a, T>(&self, guard: MutexGuard<'a, T>, time: Duration) -> Waited<'a, T> {
+        let mutex = guard.mutex;
+        let id = self.0.add();
+        drop(guard);
+        threads::wait(deadline(time));
+        let is_over = self.0.forget(id);
+        Ok((mutex.take(), TimedOut(is_over)))
     }
 
     #[track_caller]
     pub fn wait_timeout_while<'a, T>(
         &self,
-        guard: MutexGuard<'a, T>,
+        mut guard: MutexGuard<'a, T>,
         time: Duration,
-        condition: impl FnMut(&mut T) -> bool,
-    ) -> LockResult<(MutexGuard<'a, T>, TimedOut)> {
-        let (guard, is_over) = self.wait_until_while(guard, deadline(time), condition);
-        Ok((guard, TimedOut(is_over)))
+        mut condition: impl FnMut(&mut T) -> bool,
+    ) -> Waited<'a, T> {
+        let until = deadline(time);
+        while condition(&mut guard) {
+            let left = until.map(|until| until.saturating_sub(threads::now()));
+            if left == Some(0) {
+                return Ok((guard, TimedOut(true)));
+            }
+            let left = left.map_or(Duration::MAX, Duration::from_nanos);
+            guard = self.wait_timeout(guard, left)?.0;
+        }
+        Ok((guard, TimedOut(false)))
     }
 }
+
+/// What a thread has after it has waited.
+type Waited<'a, T> = LockResult<(MutexGuard<'a, T>, TimedOut)>;
 
 /// An atomic number of the standard library. Another thread may come in before each
 /// access.
@@ -316,7 +296,6 @@ pub mod thread {
     use super::deadline;
     use crate::simulator::threads::{self, Id};
     use std::io;
-    use std::sync::{Arc, Mutex};
     use std::time::Duration;
 
     pub use crate::simulator::threads::yield_now;
@@ -345,20 +324,18 @@ pub mod thread {
         threads::park(deadline(time));
     }
 
-    pub struct JoinHandle<T> {
-        thread: Thread,
-        value: Arc<Mutex<Option<T>>>,
-    }
+    /// No thread returns anything.
+    pub struct JoinHandle(Thread);
 
-    impl<T> JoinHandle<T> {
+    impl JoinHandle {
         pub fn thread(&self) -> &Thread {
-            &self.thread
+            &self.0
         }
 
         #[track_caller]
-        pub fn join(self) -> Result<T, ()> {
-            threads::join(self.thread.0);
-            Ok(self.value.lock().unwrap().take().expect("it is over"))
+        pub fn join(self) -> Result<(), ()> {
+            threads::join(self.0.0);
+            Ok(())
         }
     }
 
@@ -378,28 +355,55 @@ pub mod thread {
             self
         }
 
-        pub fn spawn<T: Send + 'static>(
-            self,
-            work: impl FnOnce() -> T + Send + 'static,
-        ) -> io::Result<JoinHandle<T>> {
-            let value = Arc::new(Mutex::new(None));
-            let result = value.clone();
-            let id = threads::spawn(&self.0, move || {
-                let made = work();
-                *result.lock().unwrap() = Some(made);
-            });
-            Ok(JoinHandle {
-                thread: Thread(id),
-                value,
-            })
+        pub fn spawn(self, work: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle> {
+            Ok(JoinHandle(Thread(threads::spawn(&self.0, work))))
         }
     }
 
-    pub fn spawn<T: Send + 'static>(
-        name: &str,
-        work: impl FnOnce() -> T + Send + 'static,
-    ) -> JoinHandle<T> {
-        let builder = Builder(name.to_owned());
-        builder.spawn(work).expect("there are threads enough")
+    pub fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> JoinHandle {
+        JoinHandle(Thread(threads::spawn(name, work)))
+    }
+}
+
+/// A channel, as `crossbeam_channel` has it: what is sent is taken by one of those who
+/// receive.
+pub fn unbounded<T>() -> (Sender<T>, Receiver<T>) {
+    let channel = Arc::new((Mutex::new((VecDeque::new(), true)), Condvar::new()));
+    (Sender(channel.clone()), Receiver(channel))
+}
+
+/// What is on its way, and whether more may come.
+type Channel<T> = (Mutex<(VecDeque<T>, bool)>, Condvar);
+
+pub struct Sender<T>(Arc<Channel<T>>);
+
+#[derive(Clone)]
+pub struct Receiver<T>(Arc<Channel<T>>);
+
+impl<T> Sender<T> {
+    pub fn send(&self, value: T) -> Result<(), ()> {
+        let (state, changed) = &*self.0;
+        state.lock().expect("no thread panics").0.push_back(value);
+        changed.notify_one();
+        Ok(())
+    }
+}
+
+impl<T> Drop for Sender<T> {
+    fn drop(&mut self) {
+        let (state, changed) = &*self.0;
+        state.lock().expect("no thread panics").1 = false;
+        changed.notify_all();
+    }
+}
+
+impl<T> Receiver<T> {
+    /// An error if nothing more comes.
+    pub fn recv(&self) -> Result<T, ()> {
+        let (state, changed) = &*self.0;
+        let state = state.lock().expect("no thread panics");
+        let is_silent = |(sent, is_open): &mut (VecDeque<T>, bool)| sent.is_empty() && *is_open;
+        let state = changed.wait_while(state, is_silent);
+        state.expect("no thread panics").0.pop_front().ok_or(())
     }
 }

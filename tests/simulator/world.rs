@@ -81,17 +81,24 @@ const SILENCE: u64 = 10_000_000_000;
 /// How often a server with nothing to do looks for its lock, and a little.
 const LOOKS_WITHIN: u64 = 2_150_000_000;
 
-/// The kinds of operations.
+/// Which operations of the disk a fault meets.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kind {
-    /// For faults: any of the others.
     Any,
-    Read,
-    /// A file is created, renamed or removed.
-    Name,
     Write,
     Sync,
     SyncNames,
+}
+
+impl Kind {
+    fn has(self, operation: &str) -> bool {
+        match self {
+            Kind::Any => true,
+            Kind::Write => ["write", "cut", "allocate"].contains(&operation),
+            Kind::Sync => operation == "sync",
+            Kind::SyncNames => operation == "sync names",
+        }
+    }
 }
 
 /// What happens at the first operation of a given kind whose number is at least the
@@ -119,12 +126,12 @@ struct World {
     disk: Disk,
     faults: Vec<(u64, Kind, Fault)>,
     for_good: Option<ErrorKind>,
-    /// A sync has failed, and the kernel may have forgotten what it was to keep.
-    lost_sync: bool,
     is_killed: bool,
     /// When it last stopped standing still.
     stood_still_at: Option<u64>,
     stood_still_for: u64,
+    /// It does so when its next check of the lock is answered, and is replaced.
+    stalls_at_check: bool,
     /// Since when another machine has the lock, and whether it was silent for so
     /// long before.
     replaced_at: Option<u64>,
@@ -180,16 +187,17 @@ pub fn begin(
         prepared.for_each(|name| disk.remove_file(&name));
     }
     disk.set_descriptors(DESCRIPTORS);
+    disk.watch(Arc::new(before));
     WORLD.set(Some(World {
         door: door.clone(),
         started_at,
         disk: disk.clone(),
         faults,
         for_good: None,
-        lost_sync: false,
         is_killed: false,
         stood_still_at: None,
         stood_still_for: 0,
+        stalls_at_check: false,
         replaced_at: None,
         was_silent: false,
         clock_read_at: BTreeMap::new(),
@@ -287,7 +295,7 @@ pub fn may_refuse(since: u64, live: u64, put: u64, segment_size: u64) -> bool {
 
 /// Whether a sync of a file has failed.
 pub fn has_lost_sync() -> bool {
-    with(|world| world.lost_sync)
+    with(|world| world.disk.state().has_lost_sync)
 }
 
 /// The process is killed now.
@@ -323,6 +331,11 @@ pub fn replace(was_silent: bool) {
         }
     });
     judge::is_replaced();
+}
+
+/// Another machine takes the lock right after the next check of it has been answered.
+pub fn stall_at_check() {
+    with(|world| world.stalls_at_check = true);
 }
 
 /// This happens at the next operation of this kind.
@@ -391,96 +404,85 @@ pub fn tells(bytes: &[u8]) {
     }
 }
 
+/// Each operation of the disk takes its time, and may meet a fault.
+fn before(disk: &Disk, kind: &'static str) {
+    threads::pass();
+    if kind == "done" {
+        return;
+    }
+    takes_long();
+    let operation = disk.operations() + 1;
+    let mut kills = false;
+    with(|world| {
+        let is_due = |(at, hits, _): &mut (u64, Kind, Fault)| *at <= operation && hits.has(kind);
+        let due: Vec<_> = world.faults.extract_if(.., is_due).collect();
+        world.note_limit();
+        for (_, _, fault) in due {
+            match fault {
+                Fault::Fails { is_full, for_good } => {
+                    let kind = match is_full {
+                        true => ErrorKind::StorageFull,
+                        false => ErrorKind::Other,
+                    };
+                    disk.fail_at(operation, kind);
+                    world.for_good = for_good.then_some(kind);
+                }
+                Fault::Fills(blocks) => {
+                    let capacity = disk.used() + 4096 * blocks;
+                    disk.set_capacity(Some(capacity));
+                    world.limits.push((capacity, threads::steps()));
+                }
+                Fault::Drains => disk.set_capacity(None),
+                Fault::Kills => kills = true,
+            }
+        }
+        let reads = ["list", "open", "read", "forget", "unshare"].contains(&kind);
+        if let Some(kind) = world.for_good.filter(|_| !reads) {
+            disk.fail_at(operation, kind);
+        }
+    });
+    if kills {
+        kill();
+    }
+}
+
 /// The disk, as the threads of a process reach it.
-#[derive(Clone)]
 pub struct Drive {
     disk: Disk,
     is_shared: bool,
 }
 
-impl Drive {
-    /// Each operation takes its time.
-    fn on<R>(&self, kind: Kind, work: impl FnOnce() -> io::Result<R>) -> io::Result<R> {
-        threads::pass();
-        takes_long();
-        let operation = self.disk.operations() + 1;
-        let mut kills = false;
-        with(|world| {
-            let is_due = |(at, hits, _): &mut (u64, Kind, Fault)| {
-                *at <= operation && (*hits == Kind::Any || *hits == kind)
-            };
-            let due: Vec<_> = world.faults.extract_if(.., is_due).collect();
-            world.note_limit();
-            for (_, _, fault) in due {
-                match fault {
-                    Fault::Fails { is_full, for_good } => {
-                        let kind = match is_full {
-                            true => ErrorKind::StorageFull,
-                            false => ErrorKind::Other,
-                        };
-                        world.disk.fail_at(operation, kind);
-                        world.for_good = for_good.then_some(kind);
-                    }
-                    Fault::Fills(blocks) => {
-                        let capacity = world.disk.used() + 4096 * blocks;
-                        world.disk.set_capacity(Some(capacity));
-                        world.limits.push((capacity, threads::steps()));
-                    }
-                    Fault::Drains => world.disk.set_capacity(None),
-                    Fault::Kills => kills = true,
-                }
-            }
-            if let Some(kind) = world.for_good.filter(|_| kind != Kind::Read) {
-                world.disk.fail_at(operation, kind);
-            }
-        });
-        if kills {
-            kill();
-        }
-        let done = work();
-        with(|world| world.lost_sync |= kind == Kind::Sync && done.is_err());
-        threads::pass();
-        done
-    }
-
-    fn handle(&self, file: Arc<dyn File>) -> Arc<dyn File> {
-        Arc::new(Handle(self.clone(), file))
-    }
-}
-
 impl Storage for Drive {
     fn list(&self) -> io::Result<Vec<String>> {
-        self.on(Kind::Read, || self.disk.list())
+        self.disk.list()
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn File>> {
-        let opened = self.on(Kind::Read, || self.disk.open(name));
-        opened.map(|file| self.handle(file))
-    }
-
-    fn open_to_read(&self, name: &str) -> io::Result<Arc<dyn File>> {
-        let opened = self.on(Kind::Read, || self.disk.open_to_read(name));
-        opened.map(|file| self.handle(file))
+        self.disk.open(name)
     }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn File>> {
         self.shared_lock().map_or(Ok(()), SharedLock::check)?;
-        let created = self.on(Kind::Name, || self.disk.create(name));
-        created.map(|file| self.handle(file))
+        self.disk.create(name)
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         self.shared_lock().map_or(Ok(()), SharedLock::check)?;
-        self.on(Kind::Name, || self.disk.rename(from, to))
+        self.disk.rename(from, to)
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
         self.shared_lock().map_or(Ok(()), SharedLock::check)?;
-        self.on(Kind::Name, || self.disk.remove(name))
+        self.disk.remove(name)
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.on(Kind::SyncNames, || Storage::sync(&self.disk))
+        Storage::sync(&self.disk)
+    }
+
+    fn free(&self) -> Option<u64> {
+        with(World::note_limit);
+        self.disk.free()
     }
 
     fn shared_lock(&self) -> Option<&dyn SharedLock> {
@@ -497,13 +499,17 @@ impl Storage for Drive {
 
 impl SharedLock for Drive {
     fn check(&self) -> io::Result<()> {
-        self.on(Kind::Read, || {
-            self.disk.list()?;
-            match is_replaced() {
-                true => Err(io::Error::other("another machine has it")),
-                false => Ok(()),
-            }
-        })
+        self.disk.list()?;
+        let is_replaced = is_replaced();
+        if with(|world| std::mem::take(&mut world.stalls_at_check)) {
+            stand_still();
+            replace(true);
+        }
+        threads::pass();
+        match is_replaced {
+            true => Err(io::Error::other("another machine has it")),
+            false => Ok(()),
+        }
     }
 
     fn now(&self) -> Duration {
@@ -512,38 +518,6 @@ impl SharedLock for Drive {
         with(|world| world.clock_read_at.insert(id, (now, 0)));
         threads::pass();
         Duration::from_nanos(now)
-    }
-}
-
-struct Handle(Drive, Arc<dyn File>);
-
-impl File for Handle {
-    fn len(&self) -> io::Result<u64> {
-        self.1.len()
-    }
-
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.0.on(Kind::Read, || self.1.read_at(buffer, offset))
-    }
-
-    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        self.0.on(Kind::Write, || self.1.write_at(bytes, offset))
-    }
-
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.0.on(Kind::Write, || self.1.set_len(len))
-    }
-
-    fn allocate(&self, len: u64) -> io::Result<()> {
-        self.0.on(Kind::Write, || self.1.allocate(len))
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        self.0.on(Kind::Sync, || self.1.sync())
-    }
-
-    fn forget(&self) -> io::Result<()> {
-        self.0.on(Kind::Read, || self.1.forget())
     }
 }
 

@@ -95,42 +95,10 @@ pub fn all() -> Vec<(&'static str, Plan)> {
                 ]])
             },
         ),
-        // No reply depends on the change that is made when a job's time is over.
-        (
-            "a change that nobody waits for is written in time",
-            Plan {
-                sync: SyncMode::Every(Duration::from_millis(50)),
-                lives: vec![Life {
-                    end: End::Later { is_killed: true },
-                    ..life(vec![
-                        vec![
-                            asks(&["put 0 0 1 5\r\nshort", "reserve"]),
-                            Deed::Waits(1100),
-                        ],
-                        vec![says(&[first])],
-                    ])
-                }],
-                ..plan(Vec::new())
-            },
-        ),
-        // A job's time is over when the committer ends a round.
-        (
-            "a change made during a commit is written in time",
-            while_the_committer_works(),
-        ),
         // The committer syncs three milliseconds after the first put.
         (
             "a record written during a sync is synced in time",
             beside_a_sync(),
-        ),
-        // Of those who wait, some may have been told when it happens.
-        (
-            "a job is acknowledged only when it is durable",
-            with_cut(putting_at_once(Blow::Kills)),
-        ),
-        (
-            "each waiting client is told once that a sync has failed",
-            with_cut(putting_at_once(Blow::Meets(Kind::Sync, FAILS))),
         ),
         // A server is killed when a segment has its name and that name is not synced
         // yet. The next server has no room for a prepared segment, so it need not
@@ -178,12 +146,21 @@ pub fn all() -> Vec<(&'static str, Plan)> {
         ),
         ("a full disk refuses nothing but puts", on_a_full_disk()),
         (
-            "records that recovery dropped do not return after a power cut",
+            "records that recovery dropped neither return nor follow new ones",
             what_was_dropped(first),
         ),
+        // A reply that rests on no change needs a check of its own.
         (
-            "records that recovery dropped do not follow new ones",
-            what_was_dropped_behind(first),
+            "a server that stalls during a check of the lock checks again",
+            Plan {
+                is_shared: true,
+                ..plan(vec![vec![
+                    asks(&[first]),
+                    Deed::Waits(60),
+                    Deed::Strikes(Blow::StallsAtCheck),
+                    asks(&["peek-ready"]),
+                ]])
+            },
         ),
         // One reserves, one waits for a moment, one puts, when another machine
         // takes the lock.
@@ -279,42 +256,17 @@ fn waits_for_the_other() -> Vec<Deed> {
     ]
 }
 
-/// A job's time is over, a worker gets it again, and somebody else puts one, all
-/// about when the committer's round ends.
-fn while_the_committer_works() -> Plan {
-    lives_synced_soon(vec![
-        vec![
-            asks(&["put 0 0 1 5\r\nshort", "reserve"]),
-            Deed::Waits(1100),
-        ],
-        vec![Deed::Awaits(0, 1), asks(&["reserve"])],
-        vec![
-            Deed::Awaits(0, 1),
-            Deed::Waits(997),
-            says(&["use other", "put 0 0 60 6\r\nsecond"]),
-        ],
-    ])
-}
-
-/// What is written while a sync runs is not among what it keeps.
+/// What is written while a sync runs is not among what it keeps. Each life ends a while
+/// after the clients have left.
 fn beside_a_sync() -> Plan {
     let put = "put 0 0 60 5\r\nagain";
-    let mut plan = lives_synced_soon(vec![
-        vec![asks(&[put])],
-        vec![Deed::Awaits(0, 1), Deed::Waits(3), asks(&[put])],
-    ]);
-    for life in &mut plan.lives {
-        life.cut = Some(Survival::Nothing);
-    }
-    plan
-}
-
-/// Some lives of these clients, with a sync within four milliseconds. They end a
-/// while after the clients have left.
-fn lives_synced_soon(clients: Vec<Vec<Deed>>) -> Plan {
     let one = Life {
         end: End::Later { is_killed: true },
-        ..life(clients)
+        cut: Some(Survival::Nothing),
+        ..life(vec![
+            vec![asks(&[put])],
+            vec![Deed::Awaits(0, 1), Deed::Waits(3), asks(&[put])],
+        ])
     };
     Plan {
         sync: SyncMode::Every(Duration::from_millis(4)),
@@ -323,30 +275,16 @@ fn lives_synced_soon(clients: Vec<Vec<Deed>>) -> Plan {
     }
 }
 
-/// Of some puts that were not synced, a power cut leaves a part.
-fn unsynced(puts: &[&str]) -> Life {
-    let mut does: Vec<_> = puts.iter().map(|put| asks(&[put])).collect();
-    does.push(Deed::Strikes(Blow::Kills));
-    Life {
-        cut: Some(Survival::Something),
-        ..life(vec![does])
-    }
-}
-
-/// A power cut leaves later puts without the first. A start writes zeros over
-/// these, and a job as long as the first before it is killed. If the zeros are not
-/// on the disk, the later ones follow on that job after another power cut.
-fn what_was_dropped_behind(put: &str) -> Plan {
-    Plan {
-        sync: SyncMode::Every(Duration::from_millis(50)),
-        lives: vec![unsynced(&[put; 3]), unsynced(&[put])],
-        ..plan(Vec::new())
-    }
-}
-
-/// A power cut leaves later puts without the first. A start writes zeros over
-/// these, and that is not synced: the next start sees the zeros only in the cache.
+/// A power cut leaves later puts without the first, and a start writes zeros over these.
+/// If its sync fails, the next start sees the zeros only in the cache. If the zeros are
+/// not on the disk, the later ones follow a job that is as long as the first.
 fn what_was_dropped(put: &str) -> Plan {
+    let unsynced = |puts| Life {
+        cut: Some(Survival::Something),
+        ..life(vec![
+            [vec![asks(&[put]); puts], vec![Deed::Strikes(Blow::Kills)]].concat(),
+        ])
+    };
     let fails_at = |operation| Life {
         faults: vec![(operation, Kind::Sync, FAILS)],
         ..life(Vec::new())
@@ -357,14 +295,10 @@ fn what_was_dropped(put: &str) -> Plan {
         ..life(vec![vec![asks(&[put])]])
     };
     // One of these starts fails when it has written the zeros.
-    let starts = (16..24).map(fails_at);
+    let starts = (10..26).flat_map(|at| [unsynced(3), fails_at(at), again.clone(), unsynced(1)]);
     Plan {
         sync: SyncMode::Every(Duration::from_millis(50)),
-        lives: [unsynced(&[put; 3])]
-            .into_iter()
-            .chain(starts)
-            .chain([again])
-            .collect(),
+        lives: starts.collect(),
         ..plan(Vec::new())
     }
 }
@@ -403,11 +337,6 @@ fn putting_at_once(blow: Blow) -> Plan {
     plan(vec![putting(), putting(), putting(), striking])
 }
 
-fn with_cut(mut plan: Plan) -> Plan {
-    plan.lives[0].cut = Some(Survival::Nothing);
-    plan
-}
-
 /// One life with these clients, without faults.
 fn plan(clients: Vec<Vec<Deed>>) -> Plan {
     Plan {
@@ -426,11 +355,7 @@ fn plan(clients: Vec<Vec<Deed>>) -> Plan {
 fn life(clients: Vec<Vec<Deed>>) -> Life {
     Life {
         clients: clients.into_iter().map(|does| Client { does }).collect(),
-        faults: Vec::new(),
-        blow: None,
-        end: End::Done,
-        cut: None,
-        jump: 0,
+        ..Life::default()
     }
 }
 
