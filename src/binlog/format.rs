@@ -664,13 +664,11 @@ impl<'a> Fields<'a> {
     }
 
     fn u32(&mut self) -> Option<u32> {
-        let field = self.take(4)?.try_into().ok()?;
-        Some(u32::from_le_bytes(field))
+        self.take(4)?.try_into().ok().map(u32::from_le_bytes)
     }
 
     fn u64(&mut self) -> Option<u64> {
-        let field = self.take(8)?.try_into().ok()?;
-        Some(u64::from_le_bytes(field))
+        self.take(8)?.try_into().ok().map(u64::from_le_bytes)
     }
 
     /// A number in as few bytes as it needs.

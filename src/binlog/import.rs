@@ -156,19 +156,18 @@ pub(super) fn take_over<J: Jobs>(
     ours: &[Found],
     mut jobs: J,
 ) -> Result<Opened<J>, Error> {
-    let Some(last) = files.last() else {
-        let binlog = opening.begin(JobId(1), 1, None)?;
-        return Ok(opening.opened(binlog, jobs));
-    };
     // A file with nothing in it is not needed.
     let is_theirs = |file: &&Found| matches!(file.kind, Kind::Beanstalkd(_));
     let first = files.iter().find(is_theirs).map(|file| file.number);
-    let Some(number) = last
-        .number
-        .checked_add(1)
-        .filter(|number| *number < u32::MAX)
-    else {
-        return Err(last.damaged(0, "no file can come after one of this number"));
+    let last = files.last().map_or(0, |file| file.number);
+    let Some(number) = last.checked_add(1).filter(|next| *next < u32::MAX) else {
+        let (name, why) = (
+            segment_name(last),
+            "no file can come after one of this number",
+        );
+        return Err(Error::Refused(format!(
+            "{name}: {why}; nothing was changed"
+        )));
     };
     let theirs = Theirs::of(&files, &mut jobs)?;
     if first.is_none() {
@@ -432,31 +431,30 @@ fn next(
     let Some(job) = Job::decode(job, format).filter(|job| job.update.id.0 > 0) else {
         return Ok(Next::Nonsense("this is not a job"));
     };
-    let (id, end) = (job.update.id, offset + len as u64);
+    let id = job.update.id;
     // So 2^63 ids are left for new jobs, more than anybody uses.
     if id.0 >= 1 << 63 {
         return Ok(Next::Nonsense("no job has so large an id"));
     }
-    if name.is_empty() {
-        let record = match job.is_deleted {
-            true => Record::Delete(id),
-            false => Record::Update(job.update),
+    let mut end = offset + len as u64;
+    let mut record = Some(match job.is_deleted {
+        true => Record::Delete(id),
+        false => Record::Update(job.update),
+    });
+    if !name.is_empty() {
+        let Some(tube) = tubes.name(name) else {
+            return Ok(Next::Nonsense("no tube has such a name"));
         };
-        let record = Some(record);
-        return Ok(Next::Record { end, id, record });
+        let body = window.at(end, job.body_len)?;
+        if body.len() < job.body_len {
+            return Ok(Next::CutOff(format!("the body of job {id}")));
+        }
+        end += body.len() as u64;
+        if !job.is_deleted {
+            let body = Body::from_wire(body);
+            record = body.map(|body| Record::Put(job.update.with(tube, None, body)));
+        }
     }
-    let Some(tube) = tubes.name(name) else {
-        return Ok(Next::Nonsense("no tube has such a name"));
-    };
-    let body = window.at(end, job.body_len)?;
-    if body.len() < job.body_len {
-        return Ok(Next::CutOff(format!("the body of job {id}")));
-    }
-    let end = end + body.len() as u64;
-    let record = match job.is_deleted {
-        true => Some(Record::Delete(id)),
-        false => Body::from_wire(body).map(|body| Record::Put(job.update.with(tube, None, body))),
-    };
     Ok(Next::Record { end, id, record })
 }
 

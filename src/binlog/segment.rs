@@ -142,18 +142,8 @@ impl Found {
     }
 
     /// A window for reading it piece by piece.
-    pub(super) fn window(&self) -> Result<Window, Error> {
-        Ok(self.window_of(self.open()?))
-    }
-
-    fn window_of(&self, file: Arc<dyn File>) -> Window {
-        Window {
-            file,
-            name: self.name(),
-            len: self.len,
-            from: 0,
-            bytes: Vec::new(),
-        }
+    pub(super) fn window(&self) -> Result<Window<'_>, Error> {
+        Ok(Window::new(self, self.open()?))
     }
 
     /// The error that says what is wrong with it, and where.
@@ -211,37 +201,37 @@ impl Found {
 
 /// A part of a file in memory. If parts are asked for in their order, each is read
 /// once.
-pub(super) struct Window {
+pub(super) struct Window<'a> {
+    found: &'a Found,
     file: Arc<dyn File>,
-    name: String,
-    /// The length of the file.
-    len: u64,
     /// The offset of the first of these bytes.
     from: u64,
     bytes: Vec<u8>,
 }
 
-impl Window {
+impl<'a> Window<'a> {
+    fn new(found: &'a Found, file: Arc<dyn File>) -> Self {
+        Window {
+            found,
+            file,
+            from: 0,
+            bytes: Vec::new(),
+        }
+    }
+
     /// This many bytes from an offset on, or fewer where the file ends.
     pub(super) fn at(&mut self, offset: u64, len: usize) -> Result<&[u8], Error> {
-        let left = self.len.saturating_sub(offset);
+        let left = self.found.len.saturating_sub(offset);
         let within = |len: usize| usize::try_from(left).unwrap_or(len).min(len);
         let wanted = within(len);
-        let start = offset
-            .checked_sub(self.from)
-            .and_then(|start| usize::try_from(start).ok());
-        let has_it = |start: &usize| self.bytes.len().checked_sub(*start) >= Some(wanted);
-        let start = match start.filter(has_it) {
-            Some(start) => start,
-            None => {
-                self.bytes.resize(within(len.max(CHUNK)), 0);
-                self.from = offset;
-                let read = read_exact(&*self.file, &mut self.bytes, offset);
-                read.map_err(Error::on("read", self.name.as_str()))?;
-                0
-            }
-        };
-        Ok(&self.bytes[start..][..wanted])
+        let end = self.from + self.bytes.len() as u64;
+        if offset < self.from || end < offset + wanted as u64 {
+            self.bytes.resize(within(len.max(CHUNK)), 0);
+            self.from = offset;
+            let read = read_exact(&*self.file, &mut self.bytes, offset);
+            read.map_err(Error::on("read", self.found.name()))?;
+        }
+        Ok(&self.bytes[(offset - self.from) as usize..][..wanted])
     }
 }
 
@@ -285,8 +275,7 @@ pub enum End {
 
 /// Reads the records of a segment.
 pub struct Reader<'a> {
-    found: &'a Found,
-    window: Window,
+    window: Window<'a>,
     /// Where the next record begins.
     pub offset: u64,
     /// How far the segment was synced, as the frames read so far say.
@@ -313,8 +302,7 @@ impl<'a> Reader<'a> {
             return Err(found.damaged(found.len, flaw));
         }
         Ok(Reader {
-            found,
-            window: found.window_of(file),
+            window: Window::new(found, file),
             offset,
             synced: 0,
             later: offset + 1,
@@ -334,7 +322,7 @@ impl<'a> Reader<'a> {
         }
         self.offset = offset;
         let flaw = "the checksum of this record is right, but its fields are not valid";
-        Err(self.found.damaged(offset, flaw))
+        Err(self.window.found.damaged(offset, flaw))
     }
 
     /// The bytes of the next record, checked but not decoded.
@@ -362,14 +350,14 @@ impl<'a> Reader<'a> {
     fn frame(&mut self) -> Result<Option<Frame>, Error> {
         let bytes = self.window.at(self.offset, FRAME_LEN as usize)?;
         let frame = bytes.first_chunk().and_then(Frame::read);
-        Ok(frame.filter(|frame| frame.belongs_to(self.found.place(self.offset))))
+        Ok(frame.filter(|frame| frame.belongs_to(self.window.found.place(self.offset))))
     }
 
     /// Checks what follows the records. If there is a next segment, its header
     /// says where they end. In the newest one an unfinished write may follow; but it
     /// is damage if a later frame says that this offset had been synced.
     pub fn end(&mut self) -> Result<End, Error> {
-        let (found, offset) = (self.found, self.offset);
+        let (found, offset) = (self.window.found, self.offset);
         if self.has_next {
             let flaw =
                 "there is no valid record here, though the next segment says that one was written";
