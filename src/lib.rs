@@ -149,10 +149,15 @@
 //! - **Segment**: one file of the binlog. A *prepared* segment is a preallocated
 //!   file in which the next segment begins (`binlog.spare` on disk). An *obsolete*
 //!   one has no live bytes. The *segments thread* prepares, recycles and removes them.
+//! - **Torn tail**: what an unfinished write has left after the last whole record, on
+//!   the disk. *Tail* alone is the end of the log in memory: what is appended and not
+//!   yet written (`Tail`).
 //! - **Live bytes**: the latest put records of the jobs that exist. All other bytes
 //!   are *garbage*.
 //! - **Compaction**: moving live jobs out of the oldest segment, by writing them
 //!   again at the end of the log, so that this segment becomes obsolete.
+//! - **Tombstone**: the put record of a deleted job whose unique key is still taken. It
+//!   counts as live. (An ordinary deletion is a delete record.)
 //! - **Mark**: the record that names the oldest segment that is still needed, the
 //!   log's low-water mark.
 //! - **Lease**: the time for which the directory is certainly ours, on storage that

@@ -178,7 +178,7 @@ impl Binlog {
         let mut tail = self.tail();
         if !tail.upkeep.has_thread {
             drop(tail);
-            self.keep_files();
+            self.run_upkeep();
         } else {
             let pass = tail.upkeep.begun + 1;
             tail.upkeep.is_wanted = true;
@@ -220,11 +220,11 @@ impl Binlog {
         (upkeep.has_thread, upkeep.is_wanted) = (true, true);
         let binlog = self.clone();
         let segments = thread::Builder::new().name("segments".to_owned());
-        segments.spawn(move || binlog.keep_files_until_closed(tell))?;
+        segments.spawn(move || binlog.upkeep_until_closed(tell))?;
         Ok(())
     }
 
-    fn keep_files_until_closed(&self, mut tell: impl FnMut(Event<'_>)) {
+    fn upkeep_until_closed(&self, mut tell: impl FnMut(Event<'_>)) {
         // The recovery may have found segments obsolete, and nobody else may have anything
         // to write.
         let end = self.tail().end;
@@ -238,7 +238,7 @@ impl Binlog {
                 return;
             }
             drop(tail);
-            self.keep_files();
+            self.run_upkeep();
             let mut tail = self.tail();
             let not_removed = std::mem::take(&mut tail.not_removed);
             let refused = tail.refused.take();
@@ -262,7 +262,7 @@ impl Binlog {
 
     /// One pass of the segments thread: all its work, until something fails. If it does,
     /// puts are refused, and each of them asks for another pass.
-    pub(super) fn keep_files(&self) {
+    pub(super) fn run_upkeep(&self) {
         let mut tail = self.tail();
         tail.upkeep.is_wanted = false;
         tail.upkeep.begun += 1;

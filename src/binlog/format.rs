@@ -35,7 +35,7 @@
 //! Because of the number and the offset in its checksum, a record is valid only in
 //! its own place. Because of the salt, nobody who supplies a body can make bytes in
 //! it that are a frame there. If a record is bad, the second field of later frames
-//! tells whether it had been synced; if it had, it is damage and not a torn end.
+//! tells whether it had been synced; if it had, it is damage and not a torn tail.
 //!
 //! **Record**: a byte for its kind, then what this kind has. A *number* is a varint
 //! (LEB128): 7 bits in a byte, the lowest first, in as few bytes as it needs; the
@@ -55,7 +55,8 @@
 //!   jobs for a buried one, the end of the delay for a delayed one, and for a deleted
 //!   one the time when its key becomes free;
 //! - the numbers of reserves, timeouts, releases, buries and kicks, and of tries that
-//!   have ended without a command, unless all of them are 0;
+//!   have failed (the time to run or the connection ended first), unless all of them
+//!   are 0;
 //! - in 8 bytes, the time of the put.
 //!
 //! Times are in nanoseconds since the Unix epoch. An update has all fields, not only
@@ -502,7 +503,7 @@ pub struct Update {
     pub created_at: Time,
     pub state: StoredState,
     pub counters: Counters,
-    /// How many tries have ended without a command.
+    /// How many tries have failed: the time to run or the connection ended first.
     pub failed_tries: u32,
 }
 

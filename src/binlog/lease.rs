@@ -33,7 +33,7 @@
 //!   has read. So no file is recycled: on shared storage an obsolete segment is
 //!   removed. Besides, the kernel is asked to drop the pages.
 //!
-//! Left out: a server that loses the lock between a write and its check does not
+//! Not prevented: a server that loses the lock between a write and its check does not
 //! learn what becomes of these changes. They were not acknowledged; the next server
 //! may have them or not.
 //!
@@ -58,7 +58,7 @@
 //!   would go on for seconds; with `RECHECK_AFTER` alone, one whose checks take longer
 //!   could never reply.
 //!
-//! Left out: nobody can take back what the system has already been given to
+//! Not prevented: nobody can take back what the system has already been given to
 //! send. And if the process is stopped between the last reading of the clock
 //! and the call that sends, that one reply comes late.
 
@@ -173,6 +173,7 @@ impl Fence {
             anchor.remove(name).ok();
         }
     }
+
     /// The name on disk of the file that the log calls `name`. Segments keep their
     /// name, and all other files are this server's own.
     ///

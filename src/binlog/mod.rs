@@ -46,7 +46,7 @@
 //! Recovery relies on two facts that follow from this. *Only the end can be
 //! torn:* what is missing after a power cut comes after the last sync, in the
 //! newest segment, and was never acknowledged. *No needed segment is missing.* Damage
-//! (flipped bits, files cut short or lost) is different from a torn end. Each
+//! (flipped bits, files cut short or lost) is different from a torn tail. Each
 //! record's checksum covers the whole record and its place in the binlog. Each
 //! header says where the previous segment ends. Each record says how far its
 //! segment was synced when it was written. So if bytes are bad although they had
@@ -83,7 +83,8 @@
 //!  2 × live bytes  +  5 × max(-s, longest recent job)  +  unused ends of segments
 //! ```
 //!
-//! where each put counts with the most bytes that it ever takes ([`put_len`]). A job is
+//! where `-s` is the segment size that the options ask for, and each put counts with the
+//! most bytes that it ever takes ([`put_len`]). A job is
 //! recent if it existed at any time since the segment before the newest one began: so
 //! long, prepared segments have room for it. A full disk stops puts, and nothing else.
 //! `tail` has the rule for that.
@@ -109,8 +110,8 @@
 //!
 //! | mechanism | promise | test |
 //! |---|---|---|
-//! | one encoding, checksums bound to place and salt (`format`) | damage is named, and never taken for a record | `a_flipped_bit_in_a_closed_log_is_noticed_or_harmless`, `a_frame_in_a_body_makes_no_damage_of_a_torn_end` |
-//! | frames say how far the segment was synced | a torn end is not taken for damage, nor damage for a torn end | `the_newest_segment_cut_at_any_byte_gives_all_complete_changes_before_the_cut` |
+//! | one encoding, checksums bound to place and salt (`format`) | damage is named, and never taken for a record | `a_flipped_bit_in_a_closed_log_is_noticed_or_harmless`, `a_frame_in_a_body_makes_no_damage_of_a_torn_tail` |
+//! | frames say how far the segment was synced | a torn tail is not taken for damage, nor damage for a torn tail | `the_newest_segment_cut_at_any_byte_gives_all_complete_changes_before_the_cut` |
 //! | order of a rotation (`log`) | a power cut tears the newest segment only | `a_power_cut_loses_nothing_acknowledged_if_every_write_is_synced` |
 //! | marks before removal (`tail`, `files`) | a segment is removed only when nothing needs it | `nothing_acknowledged_is_lost_whichever_operation_fails` |
 //! | group commit (`log`) | one sync serves all threads that wait | `waiting_for_another_threads_write_does_not_swallow_an_earlier_wake_up`, and the rows of `tests/bench` |

@@ -136,6 +136,9 @@ impl Opening {
     /// Begins the first segment of a binlog. It is shorter if the disk has too little
     /// room for four: for this one and for three prepared segments, of which two are made
     /// here. These are made last, so they show that there was a first segment.
+    ///
+    /// In a takeover from beanstalkd, `floor` is what headers name as the oldest segment
+    /// that is needed.
     pub fn begin(
         &mut self,
         next_id: JobId,
@@ -168,7 +171,7 @@ impl Opening {
         let writer = Writer::new(number, salt, file, HEADER_LEN);
         let binlog = self.binlog(live, writer, len, Vec::new());
         binlog.tail().floor = floor;
-        binlog.keep_files();
+        binlog.run_upkeep();
         let why = binlog.tail().no_room.clone();
         if why.is_some_and(|error| !error.is_full()) {
             return Err(binlog.into_error());
@@ -286,11 +289,11 @@ impl Opening {
             binlog.tail().segment_size = asked;
             // As if a put waited: then as many are prepared as it needs.
             let _room = binlog.tail().wait_for_room(0);
-            binlog.keep_files();
+            binlog.run_upkeep();
             if binlog.tail().no_room.is_some() {
                 binlog.tail().segment_size = was;
                 // If this fails as well, puts are refused, and each of them tries again.
-                binlog.keep_files();
+                binlog.run_upkeep();
             }
         }
     }

@@ -1231,7 +1231,7 @@ mod tests {
 
     /// If each looked at all others, this would take minutes.
     #[test]
-    fn very_many_segments_become_obsolete_at_once() {
+    fn very_many_segments_become_obsolete_together_without_delay() {
         const MANY: u32 = 300_000;
         let mut live = LiveBytes::new(JobId(1));
         live.begin(1, 0, 0);

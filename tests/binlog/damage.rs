@@ -231,7 +231,7 @@ fn a_missing_segment_is_named() {
 /// Flash may show what was not written as bytes FF. A frame that says that the
 /// next segment has begun starts with four of them.
 #[test]
-fn a_torn_end_of_ff_bytes_is_not_taken_for_a_continued_segment() {
+fn a_torn_tail_of_ff_bytes_is_not_taken_for_a_continued_segment() {
     let (disk, ..) = log(true);
     let mut names = segments(&disk).0;
     disk.remove_file(&names.pop().unwrap());
@@ -484,7 +484,7 @@ fn an_obsolete_segment_that_cannot_be_removed_is_reported_and_stops_no_put() {
 /// It is right in its place only for those who know the segment's salt. And even
 /// then it does not count, as long as the frame of the body's record is there.
 #[test]
-fn a_frame_in_a_body_makes_no_damage_of_a_torn_end() {
+fn a_frame_in_a_body_makes_no_damage_of_a_torn_tail() {
     for (knows_salt, spoilt) in [(true, 675..1187), (false, 0..512)] {
         forge(knows_salt, spoilt);
     }

@@ -504,7 +504,7 @@ fn a_file_that_is_filled_but_for_a_few_zeros_is_taken_over() {
 }
 
 #[test]
-fn arbitrary_bytes_never_panic() {
+fn a_reader_of_arbitrary_bytes_never_panics() {
     let [first, second] = a_life();
     let whole = version_7(&[first, second].concat());
     let random = &mut Random::new(5);
