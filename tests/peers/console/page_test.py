@@ -161,12 +161,14 @@ def the_curve_rises(browser, url):
     browser.read("There is no such tube")
     beanpole("put", "-q", "-t", "rising", "x")
     scale = "return document.querySelectorAll('figure text')[2].textContent"
+    # The heights of the points: the origin of a drawing is at its top.
+    points = "return document.querySelector('polyline.c0').getAttribute('points').split(' ').map((point) => +point.split(',')[1])"
     browser.wait("a curve", lambda: browser.find("polyline.c0") and browser.run(scale) == "1")
+    # A point shows the most jobs of its two seconds, so the others come after these.
+    browser.wait("its second point", lambda: len(browser.run(points)) > 1)
     for _ in range(10):
         beanpole("put", "-q", "-t", "rising", *["x"] * 20)
     browser.wait("a scale for 201 jobs", lambda: browser.run(scale) == "500")
-    # The heights of the points: the origin of a drawing is at its top.
-    points = "return document.querySelector('polyline.c0').getAttribute('points').split(' ').map((point) => +point.split(',')[1])"
     browser.wait("a curve that rises", lambda: (lambda y: len(y) > 1 and y[-1] < y[0] - 10)(browser.run(points)))
     times = browser.run("return [...document.querySelectorAll('figure text')].map((one) => one.textContent)")
     assert any(re.fullmatch(r"\d\d:\d\d:\d\d", one) for one in times), times
