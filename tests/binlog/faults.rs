@@ -7,6 +7,7 @@ use beanpole::binlog::{Error, Event, SyncMode};
 use beanpole::protocol::JobId;
 use std::io::ErrorKind;
 use std::sync::mpsc;
+use support::patience;
 
 /// Starts with segments of twice the usual length, and returns the notices.
 fn start(disk: &Disk) -> Result<Vec<String>, Error> {
@@ -115,27 +116,29 @@ fn each_reason_to_refuse_puts_is_reported_and_so_is_the_end_of_it() {
     let disk = Disk::default();
     let mut server = Server::open(&disk);
     let (told, events) = mpsc::channel();
-    let tell = move |event: Event<'_>| {
-        let is_room = matches!(event, Event::Room);
-        assert!(is_room || matches!(event, Event::NoRoom(..)));
-        told.send(is_room).unwrap();
+    let tell = move |event: Event<'_>| match event {
+        Event::NoRoom(_, error) => told.send(error.to_string()).unwrap(),
+        Event::Room => told.send("room".to_owned()).unwrap(),
+        Event::NotRemoved(error) | Event::Failed(error) => panic!("{error}"),
     };
     server.log.spawn_threads(tell).unwrap();
+    let next = || events.recv_timeout(patience()).expect("an event");
+    let fill = |server: &mut Server| {
+        while server.put(900, &mut Random::new(1)) {
+            assert!(server.commit());
+        }
+    };
     disk.set_capacity(Some(0));
-    while server.put(900, &mut Random::new(1)) {
-        assert!(server.commit());
-    }
-    assert!(!events.recv().unwrap());
-    disk.set_capacity(None);
+    fill(&mut server);
+    assert!(next().starts_with("the jobs take "));
+    // The reason becomes another one, without room in between.
     disk.set_descriptors(0);
-    while server.put(900, &mut Random::new(1)) {
-        assert!(server.commit());
-    }
-    // Another reason is told as well, maybe after the room in between.
-    while events.recv().unwrap() {}
+    disk.set_capacity(None);
+    fill(&mut server);
+    assert!(next().ends_with(": too many open files"));
     disk.set_descriptors(usize::MAX);
     assert!(server.put(900, &mut Random::new(1)) && server.commit());
-    assert!(events.recv().unwrap());
+    assert_eq!(next(), "room");
     server.log.close().unwrap();
-    assert_eq!(events.recv().ok(), None, "and that is all");
+    assert!(events.recv().is_err(), "and that is all");
 }
