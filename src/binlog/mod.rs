@@ -122,7 +122,7 @@
 //! | puts leave two prepared segments unused | a full disk stops puts and nothing else | `a_full_disk_stops_puts_and_nothing_else` |
 //! | puts counted at their longest | a full disk stops nothing else with small jobs, too | `a_full_disk_has_room_for_every_change_of_small_jobs` |
 //! | backpressure | work on many jobs does not outrun a full disk | `updates_under_backpressure_never_outrun_a_full_disk` |
-//! | prepared segments removed by the writer | a batch larger than all of them is written | `a_batch_that_fills_all_prepared_segments_of_a_full_disk_is_written`, `a_rename_that_finds_no_room_gets_that_of_prepared_segments` |
+//! | prepared segments removed by the writer | the next segment begins on a full disk, though a name takes room | `a_rename_that_finds_no_room_gets_that_of_prepared_segments` |
 //! | prepared segments are open | a segment begins when descriptors are short | `a_segment_begins_when_no_other_file_can_be_opened` |
 //! | recycling | the steady state makes and removes no file | `the_steady_state_creates_and_removes_no_file` |
 //! | puts that wait register their length with the segments thread | a long put costs its files once, a refused one nothing | `the_files_for_a_large_put_beside_small_ones_are_made_once`, `a_put_that_is_refused_takes_no_disk` |
