@@ -5,14 +5,14 @@
 #![no_main]
 
 use companion::server::address::Address;
-use companion::server::reply::RawReply;
+use companion::server::reply::{LARGEST_BODY, Parsed, RawReply};
 use companion::server::stats::{Facts, JobFacts, tubes};
 use companion::text::json;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
     let mut rest = data;
-    while let Ok(Some((reply, length))) = RawReply::parse(rest) {
+    while let Ok(Parsed::Whole(reply, length)) = RawReply::parse(rest, LARGEST_BODY) {
         assert!((1..=rest.len()).contains(&length));
         rest = &rest[length..];
         if let Some(document) = &reply.chunk {
