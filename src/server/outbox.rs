@@ -578,8 +578,9 @@ impl Ready {
 /// About how many bytes a reply has. Lists and statistics count as
 /// [`SEND_BYTES`], so each of them ends a time slice.
 pub fn size(reply: &Reply) -> usize {
-    match reply.word() {
-        "OK" => SEND_BYTES,
+    match reply {
+        Reply::Tubes(_) | Reply::Jobs(_) | Reply::Connections(_) => SEND_BYTES,
+        Reply::Stats(_) | Reply::JobStats(_) | Reply::ServerStats(_) => SEND_BYTES,
         _ => 32 + reply.body().map_or(0, |body| body.wire().len()),
     }
 }
