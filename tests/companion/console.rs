@@ -6,7 +6,6 @@ use nix::sys::signal::Signal;
 use std::fs;
 use std::io::Write;
 use std::net::TcpStream;
-use std::os::unix::fs::PermissionsExt;
 use support::session::Scene;
 use support::{Server, source, text_of, until};
 
@@ -370,38 +369,4 @@ fn a_lost_server_is_reported_and_found_again() {
         console.running.signal(Signal::SIGTERM);
         assert_eq!(ended(console.running).0, Some(0));
     });
-}
-
-#[test]
-fn the_curves_outlive_a_restart_of_the_console_in_a_file() {
-    let scene = Scene::ours();
-    scene.tell("$ beanpole put -q -t mail x");
-    let path = "/api/curves?server=0&tube=mail&span=0";
-    let console = Console::start(&scene, "--curves curves");
-    console.wait_for(path, "],[1,0,0,0,");
-    console.running.signal(Signal::SIGTERM);
-    assert_eq!(ended(console.running).0, Some(0));
-    let mode = fs::metadata(scene.folder.join("curves"))
-        .expect("a file")
-        .permissions()
-        .mode();
-    assert_eq!(mode & 0o777, 0o600);
-    // Nothing is left beside it, and another file is not taken for one.
-    scene.tell(
-        "
-        $ ls
-        curves
-        $ echo something > other; beanpole console --listen 0 --curves other
-        ! beanpole console: <any> has no curves: <any>
-        [4]
-        $ cat other
-        something",
-    );
-    let console = Console::start(&scene, "--curves curves");
-    let curves = console.get(path);
-    assert!(
-        curves.contains("\"slots\":[[1,0,0,0,") && curves.contains(",null"),
-        "{curves}"
-    );
-    console.wait_for("/api/tubes", "\"name\":\"mail\"");
 }

@@ -6,7 +6,7 @@
 //! because the server was away or was started again, is a gap. A day of one
 //! tube takes 33 kB at most, and the rings grow only as time passes.
 
-use crate::server::tubes::{Each, RATES, growth};
+use crate::server::tubes::{Each, growth};
 use crate::text::json::{Json, json, number_or_text};
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -102,33 +102,6 @@ impl Curves {
         known.map(|point| f64::from(point.rates[rate])).sum::<f64>() * FINEST
     }
 
-    /// The rings, for a file.
-    pub fn to_saved(&self) -> Json {
-        let ring = |ring: &Ring| {
-            let slots: Vec<_> = ring.slots.iter().copied().collect();
-            json!({"last": ring.last, "slots": to_json(&slots)})
-        };
-        self.rings.iter().map(ring).collect()
-    }
-
-    /// The curves in such a value of an earlier time, with a gap up to now; `None`
-    /// if it is none.
-    pub fn from_saved(saved: &Json, now: Duration) -> Option<Curves> {
-        let mut curves = Curves::new(None);
-        for (index, ring) in curves.rings.iter_mut().enumerate() {
-            let saved = saved.get(index)?;
-            let slots = saved.get("slots")?.as_array()?;
-            ring.last = saved.get("last")?.as_u64()?;
-            // With a clock that was wrong then, or is wrong now, time has no order.
-            if slots.len() > SLOTS || ring.last > now.as_secs() / ring.width {
-                return None;
-            }
-            ring.slots = slots.iter().map(point).collect::<Option<_>>()?;
-        }
-        curves.gap(now);
-        Some(curves)
-    }
-
     /// How many bytes the rings take.
     #[cfg(test)]
     pub fn memory(&self) -> usize {
@@ -206,25 +179,6 @@ pub fn to_json(slots: &[Option<Point>]) -> Json {
     slots.iter().map(|point| point.as_ref().map(slot)).collect()
 }
 
-/// A slot of a file: a gap, or the backlog and the rates.
-fn point(saved: &Json) -> Option<Option<Point>> {
-    if saved.is_null() {
-        return Some(None);
-    }
-    let numbers = saved
-        .as_array()
-        .filter(|numbers| numbers.len() == 4 + RATES.len())?;
-    let backlog = |at: usize| numbers[at].as_u64().and_then(|count| count.try_into().ok());
-    let mut point = Point {
-        backlog: [backlog(0)?, backlog(1)?, backlog(2)?, backlog(3)?],
-        rates: Each::default(),
-    };
-    for (rate, saved) in point.rates.iter_mut().zip(&numbers[4..]) {
-        *rate = saved.as_f64()? as f32;
-    }
-    Some(Some(point))
-}
-
 /// A small curve of all jobs in the last ten minutes: the highest backlog of
 /// each of 60 times, and `null` for a gap.
 pub fn small(slots: &[Option<Point>]) -> Json {
@@ -300,24 +254,6 @@ mod tests {
         assert_eq!(told(&curves, 0, 5), "[[1,0,0,0,0.00]]");
         assert_eq!(told(&curves, 0, 9), "[[1,0,0,0,0.00],null,null]");
         assert_eq!(curves.slots(0, seconds(100_000)), vec![None; SLOTS]);
-    }
-
-    #[test]
-    fn curves_are_restored_from_a_file_with_a_gap_and_malformed_ones_are_refused() {
-        let mut curves = Curves::new(Some(seconds(0)));
-        curves.note(seconds(2), [1, 0, 0, 0], [4, 0, 0, 0]);
-        curves.note(seconds(4), [5, 0, 0, 2], [5, 0, 0, 0]);
-        let saved = curves.to_saved();
-        let back = Curves::from_saved(&saved, seconds(8)).unwrap();
-        let expected = "[[1,0,0,0,2.00],[5,0,0,2,0.50],null,null]";
-        assert_eq!(told(&back, 0, 8), expected);
-        let is_read = |saved: &Json, now| Curves::from_saved(saved, seconds(now)).is_some();
-        assert!(is_read(&saved, 4) && !is_read(&saved, 2), "from the future");
-        let mut long = saved.clone();
-        long[2]["slots"] = vec![Json::Null; SLOTS + 1].into();
-        for wrong in [long, json!([]), json!({"last": 0}), Json::Null] {
-            assert!(!is_read(&wrong, 8), "{wrong}");
-        }
     }
 
     #[test]

@@ -16,7 +16,7 @@ use beanpole::protocol::{JobId, TubeName};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Thread};
-use std::time::{Duration, Instant, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 /// How many tubes of a server have curves at most. If one more comes to life,
 /// the one that has been quiet for longest loses its curves.
@@ -41,10 +41,7 @@ const IDS: u64 = 1000;
 /// A server that is watched.
 pub struct Watched {
     pub named: Server,
-    /// When the program began, by the system's clock: times are counted from the
-    /// epoch, so that they mean the same to a later run. Setting the clock moves
-    /// none of them.
-    began_at: Duration,
+    /// All times of what is known are counted from here.
     began: Instant,
     /// From one sample to the next.
     interval: Duration,
@@ -121,7 +118,6 @@ impl Watched {
     pub fn new(named: Server, interval: Duration, patience: Duration) -> Watched {
         Watched {
             named,
-            began_at: UNIX_EPOCH.elapsed().unwrap_or_default(),
             began: Instant::now(),
             interval,
             patience: patience.min(PATIENCE),
@@ -140,50 +136,9 @@ impl Watched {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The time since the epoch.
+    /// The time since the beginning.
     pub fn now(&self) -> Duration {
-        self.began_at + self.began.elapsed()
-    }
-
-    /// The curves of the server and of its tubes, for a file: a line for each,
-    /// without the name of a tube for the server. No more tubes have some than
-    /// `MOST_CURVES`, so there is a bound.
-    pub fn saved_curves(&self) -> Vec<Json> {
-        let (server, known) = (self.named.address.to_string(), self.known());
-        let own = json!({"server": server, "rings": known.curves.to_saved()});
-        let of_tubes = known.tubes.iter().filter_map(|(name, tube)| {
-            let rings = tube.curves.as_ref()?.to_saved();
-            Some(json!({"server": server, "tube": name.as_str(), "rings": rings}))
-        });
-        [own].into_iter().chain(of_tubes).collect()
-    }
-
-    /// Takes back what a line of such a file says, if it is about this server.
-    /// Returns whether it makes sense.
-    pub fn restore_curves(&self, line: &Json) -> bool {
-        if line["server"] != self.named.address.to_string() {
-            return true;
-        }
-        let (now, mut known) = (self.now(), self.known());
-        let Some(curves) = Curves::from_saved(&line["rings"], now) else {
-            return false;
-        };
-        let Some(name) = line["tube"].as_str() else {
-            known.curves = curves;
-            return true;
-        };
-        let name = TubeName::parse(name.as_bytes());
-        let is_name = name.is_some();
-        if let Some(name) = name.filter(|_| known.tubes.len() < MOST_CURVES) {
-            let tube = Tube {
-                changed: now,
-                is_gone: true,
-                curves: Some(Box::new(curves)),
-                ..Tube::default()
-            };
-            known.tubes.insert(name, tube);
-        }
-        is_name
+        self.began.elapsed()
     }
 
     /// A new connection, for a question of its own.
