@@ -145,8 +145,8 @@ pub struct StoredJob {
 pub struct StoredOptions {
     /// The options of its put.
     pub options: PutOptions,
-    /// How many tries have ended without a command of their worker since the job
-    /// was put or kicked; 0 if it has no try limit.
+    /// How many tries have failed since the job was put or kicked: by a timeout, or
+    /// by the end of the worker's connection; 0 if it has no try limit.
     pub failed_tries: u32,
 }
 

@@ -89,8 +89,8 @@ pub struct Config {
 }
 
 impl Config {
-    /// Jobs of this size are taken, there is no other limit, and nobody wants the
-    /// changes.
+    /// Jobs of this size are accepted, there is no other limit, and no changes are
+    /// recorded.
     pub fn new(max_job_size: u32) -> Config {
         Config {
             max_job_size,
@@ -128,7 +128,7 @@ pub struct Effects {
     pub changes: Vec<Change>,
     /// Bodies that are no longer needed. The caller frees them after it has
     /// released its lock.
-    pub garbage: Vec<Body>,
+    pub unneeded_bodies: Vec<Body>,
     /// The cost of the calls: how many jobs, tubes and connections they looked
     /// at or changed.
     pub steps: usize,
@@ -146,7 +146,7 @@ pub enum Change {
     Put(JobId),
     /// Its state, priority, delay or counters are different now.
     Update(JobId),
-    /// It is gone. If its key is still taken, [`Engine::stored`] has what is
+    /// It is deleted. If its key is still taken, [`Engine::stored`] has what is
     /// left of it; when the key is free, there is another `Delete`.
     Delete {
         /// The job.
@@ -187,7 +187,7 @@ pub struct Engine {
     jobs_by_key: JobsByKey,
     unique: UniqueKeys,
     /// Reserved jobs that are buried instead of becoming ready again, each with
-    /// the connection that wants it, which may be gone.
+    /// the connection that wants it, which may have closed.
     burials: BTreeMap<JobId, ConnectionId>,
     wheel: Wheel<Owner>,
     /// When the timer of the keys of deleted jobs rings.
@@ -255,8 +255,9 @@ impl Engine {
         id
     }
 
-    /// The connection is gone: its jobs become ready again, or are buried if
-    /// that was their last try. Returns whether all is done. If not, there is more to do, and the caller has to call again.
+    /// Removes a connection that has closed: its jobs become ready again, or are
+    /// buried if that was their last try. Returns whether all is done; if not, the
+    /// caller has to call again.
     pub fn disconnect(&mut self, id: ConnectionId, now: Time) -> bool {
         let Some(index) = self.find(id) else {
             return true;

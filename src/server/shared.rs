@@ -260,7 +260,7 @@ impl Shared {
         let effects = &mut state.engine.effects;
         effects.steps = 0;
         let replies = std::mem::take(&mut effects.replies);
-        let unneeded_bodies = std::mem::take(&mut effects.garbage);
+        let unneeded_bodies = std::mem::take(&mut effects.unneeded_bodies);
         let find = |(id, reply)| {
             // While the server stops, a connection that is closed stays in the
             // engine, and may get a reply here. It keeps its jobs, so that no

@@ -96,10 +96,10 @@ pub struct Job {
 pub struct Options {
     /// A key that is unique in the tube, and for how many seconds it stays taken.
     pub unique: Option<(String, u64)>,
-    /// A key of which so many jobs may be reserved.
+    /// A key, and how many jobs with it may be reserved at a time.
     pub limit: Option<(String, usize)>,
     pub tries: Option<u32>,
-    /// How many tries have ended without a word since the last kick.
+    /// How many tries have failed since the last kick.
     pub failed_tries: u32,
 }
 

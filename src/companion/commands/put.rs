@@ -49,7 +49,7 @@ pub struct Put {
     /// at most N jobs with this key are reserved at a time (default: 1)
     #[arg(long, value_name = "KEY[:N]", value_parser = parse::<Limit>)]
     limit: Option<Limit>,
-    /// buried after N tries that end without a word
+    /// buried after N tries that end by a timeout or a lost connection
     #[arg(long, value_name = "N")]
     tries: Option<NonZeroU32>,
     /// do not print the ids

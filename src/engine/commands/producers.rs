@@ -78,7 +78,7 @@ impl Engine {
         match (self.refusal(&put, tube, body.as_ref().err().copied()), body) {
             (None, Ok(body)) => self.insert(tube, id, put, body, now),
             (refusal, body) => {
-                self.effects.garbage.extend(body);
+                self.effects.unneeded_bodies.extend(body);
                 let reply = refusal.expect("what is no body is refused");
                 let is_of_server = matches!(reply, Reply::OutOfMemory | Reply::Draining);
                 self.totals.refused += u64::from(is_of_server);
@@ -89,7 +89,7 @@ impl Engine {
 
     fn insert(&mut self, tube: TubeIndex, id: JobId, put: Put, body: Body, now: Time) -> Reply {
         if let Some(reply) = self.inserted_before(&put, tube, now) {
-            self.effects.garbage.push(body);
+            self.effects.unneeded_bodies.push(body);
             return reply;
         }
         let state = match put.delay {

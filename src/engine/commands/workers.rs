@@ -85,7 +85,7 @@ impl Engine {
         };
         self.record(deleted);
         self.remove_tube_if_unused(job.tube);
-        self.effects.garbage.push(job.body);
+        self.effects.unneeded_bodies.push(job.body);
         self.serve(now);
         Some(Reply::Deleted)
     }
