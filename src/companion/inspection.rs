@@ -18,32 +18,11 @@ use std::sync::Arc;
 /// A directory with a log. It is locked against servers as long as this value
 /// lives.
 pub struct Inspection {
-    files: Vec<Found>,
+    /// The files with the names of segments, in order.
+    pub files: Vec<Found>,
     /// There were segments, and all are missing.
     pub is_gone: bool,
     _directory: Arc<dyn Storage>,
-}
-
-/// A file with the name of a segment.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct File {
-    /// Its number.
-    pub number: u32,
-    /// Its length in bytes.
-    pub len: u64,
-    /// Which program wrote it.
-    pub format: Format,
-}
-
-/// Which program wrote a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
-    /// beanpoled.
-    Beanpole,
-    /// beanstalkd, in this version of its format.
-    Beanstalkd(u32),
-    /// It is empty: no program has written to it yet.
-    Empty,
 }
 
 /// A place in a file.
@@ -58,10 +37,11 @@ pub struct At {
 /// What is found while reading.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Finding {
-    /// A record, and which program wrote it.
-    Record(At, Format, Record),
-    /// A record of beanstalkd, whose job is not complete.
-    NotWhole(At, JobId),
+    /// A record of beanpoled.
+    Record(At, Record),
+    /// A record of beanstalkd about this job. It is missing if the job is not
+    /// complete.
+    Theirs(At, JobId, Option<Record>),
     /// This many bytes cannot be read, for this reason.
     Flaw(At, u64, String),
     /// This many bytes at the end of the log were never finished and never
@@ -84,19 +64,6 @@ impl Inspection {
             files,
             is_gone,
             _directory: directory,
-        })
-    }
-
-    /// The files, in order.
-    pub fn files(&self) -> impl Iterator<Item = File> {
-        self.files.iter().map(|found| File {
-            number: found.number,
-            len: found.len,
-            format: match found.kind {
-                Kind::Segment(_) | Kind::Damaged(_) => Format::Beanpole,
-                Kind::Beanstalkd(format) => Format::Beanstalkd(format.version),
-                Kind::Nothing => Format::Empty,
-            },
         })
     }
 
@@ -124,7 +91,7 @@ impl Inspection {
                     let next = later.first().filter(|next| next.number == file.number + 1);
                     let next = next.and_then(Found::header);
                     read_segment(file, next.as_ref(), is_newest, &mut tubes, &mut |finding| {
-                        if let Finding::Record(.., Record::Mark(needed)) = finding {
+                        if let Finding::Record(_, Record::Mark(needed)) = finding {
                             oldest = oldest.max(needed);
                         }
                         tell(finding);
@@ -135,15 +102,10 @@ impl Inspection {
                     read_segment(file, None, false, &mut tubes, tell)?;
                 }
                 Kind::Beanstalkd(format) => {
-                    let unread =
-                        import::read(file, format, &mut tubes, &mut |offset, id, record| {
-                            let (at, format) =
-                                (at(file, offset), Format::Beanstalkd(format.version));
-                            tell(match record {
-                                Some(record) => Finding::Record(at, format, record),
-                                None => Finding::NotWhole(at, id),
-                            });
-                        })?;
+                    let mut told = |offset, id, record| {
+                        tell(Finding::Theirs(at(file, offset), id, record));
+                    };
+                    let unread = import::read(file, format, &mut tubes, &mut told)?;
                     if let Some(unread) = unread {
                         let (offset, len) = (unread.offset, file.len - unread.offset);
                         tell(match unread.is_cut_off && is_newest {
@@ -190,7 +152,7 @@ fn read_segment(
         let stopped = loop {
             match reader.next(tubes) {
                 Ok(Some((offset, record))) => {
-                    tell(Finding::Record(at(file, offset), Format::Beanpole, record));
+                    tell(Finding::Record(at(file, offset), record));
                 }
                 Ok(None) => break reader.end(),
                 Err(error) => break Err(error),
