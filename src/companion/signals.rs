@@ -1,5 +1,5 @@
 //! Lets a thread wait for signals and calls of other threads: a socket becomes
-//! readable when one has come.
+//! readable when one has come. And lets signals end the program.
 
 use crate::failure::{Failure, Outcome};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -13,14 +13,11 @@ use std::time::Instant;
 
 pub use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM, SIGWINCH};
 
-/// Signals and calls that wake one waiting thread.
+/// Signals and calls that wake one waiting thread. Others may have it, too, to call.
 pub struct Calls {
     arrivals: UnixStream,
     sender: UnixStream,
 }
-
-/// Wakes that thread.
-pub struct Caller(UnixStream);
 
 impl Calls {
     /// Wakes the thread at these signals; their usual effect is switched off.
@@ -37,19 +34,18 @@ impl Calls {
         create().map_err(|error| Failure::io("cannot wait for signals", error))
     }
 
-    /// Lets another thread wake this one.
-    pub fn caller(&self) -> Outcome<Caller> {
-        let sender = self.sender.try_clone();
-        sender
-            .map(Caller)
-            .map_err(|error| Failure::io("cannot wait for threads", error))
+    /// Wakes the thread.
+    pub fn call(&self) {
+        // If there is no room, many calls wait already: one more changes
+        // nothing.
+        let _ = (&self.sender).write(&[1]);
     }
 
     /// Whether a signal or a call has come since the last time this was asked.
-    pub fn take(&mut self) -> bool {
+    pub fn take(&self) -> bool {
         let mut taken = false;
         loop {
-            match self.arrivals.read(&mut [0; 64]) {
+            match (&self.arrivals).read(&mut [0; 64]) {
                 Ok(0) => return taken,
                 Ok(_) => taken = true,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -70,15 +66,6 @@ impl AsFd for Calls {
     }
 }
 
-impl Caller {
-    /// Wakes the thread up.
-    pub fn call(&self) {
-        // If there is no room, many calls wait already: one more changes
-        // nothing.
-        let _ = (&self.0).write(&[1]);
-    }
-}
-
 /// The signals among these that are not ignored. A program that starts us may
 /// ignore some for us, as `nohup` does.
 pub fn heeded(signals: &[i32]) -> Vec<i32> {
@@ -92,25 +79,26 @@ pub fn heeded(signals: &[i32]) -> Vec<i32> {
 
 /// A flag that the first signal to stop sets. The second one ends the program.
 pub fn interrupts() -> Outcome<Arc<AtomicBool>> {
-    let interrupted = Arc::new(AtomicBool::new(false));
-    for signal in heeded(&[SIGINT, SIGTERM, SIGHUP]) {
-        flag::register_conditional_shutdown(signal, 130, interrupted.clone())
-            .and_then(|_| flag::register(signal, interrupted.clone()))
-            .map_err(|error| Failure::io("cannot wait for signals", error))?;
-    }
-    Ok(interrupted)
+    end_if(false, 130)
 }
 
 /// Has the first signal to stop end the program, with success: for programs
 /// that serve until they are told to stop. The system does the same by itself,
 /// except for the first process of a container.
 pub fn end_at_signals() -> Outcome<()> {
-    let always = Arc::new(AtomicBool::new(true));
+    end_if(true, 0).map(drop)
+}
+
+/// A flag that each signal to stop sets. If it is set already, as it may be from the
+/// beginning, the signal ends the program with this status.
+fn end_if(is_set: bool, status: i32) -> Outcome<Arc<AtomicBool>> {
+    let flag = Arc::new(AtomicBool::new(is_set));
     for signal in heeded(&[SIGINT, SIGTERM, SIGHUP]) {
-        flag::register_conditional_shutdown(signal, 0, always.clone())
+        flag::register_conditional_shutdown(signal, status, flag.clone())
+            .and_then(|_| flag::register(signal, flag.clone()))
             .map_err(|error| Failure::io("cannot wait for signals", error))?;
     }
-    Ok(())
+    Ok(flag)
 }
 
 /// Waits until one of these can be read or the time has come. Returns for each

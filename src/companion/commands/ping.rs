@@ -32,7 +32,7 @@ impl Run for Ping {
     fn run(self, invocation: &Invocation) -> Outcome {
         let most = self.count.map_or(usize::MAX, NonZeroUsize::get);
         let interval = self.interval.map_or(Duration::from_secs(1), |time| time.0);
-        let mut interrupted = Calls::by_signals(&[SIGINT, SIGTERM])?;
+        let interrupted = Calls::by_signals(&[SIGINT, SIGTERM])?;
         let mut output = Output::new();
         let (mut all, mut failures) = (Vec::new(), Vec::new());
         for server in &invocation.servers {

@@ -180,7 +180,7 @@ const LINES: usize = 1000;
 /// Runs a prompt until the user ends it.
 fn converse(invocation: &Invocation, client: Client) -> Outcome {
     let mut prompt = Prompt::new(client)?;
-    let mut interrupts = Calls::by_signals(&[SIGINT])?;
+    let interrupts = Calls::by_signals(&[SIGINT])?;
     let name = format!("{}> ", invocation.address());
     while let Some(line) = prompt.line(&name)? {
         let first = line.split_whitespace().next();

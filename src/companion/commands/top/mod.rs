@@ -220,11 +220,11 @@ fn print_once(mut board: Board, interval: Duration, is_json: bool) -> Outcome {
 }
 
 fn live(mut board: Board, interval: Duration) -> Outcome {
-    let mut calls = Calls::by_signals(&[SIGWINCH])?;
-    let mut signals = Calls::by_signals(&[SIGTERM, SIGINT, SIGHUP])?;
+    let calls = Arc::new(Calls::by_signals(&[SIGWINCH])?);
+    let signals = Calls::by_signals(&[SIGTERM, SIGINT, SIGHUP])?;
     let mut watchers = Vec::new();
     for server in &board.servers {
-        let caller = calls.caller()?;
+        let caller = Arc::clone(&calls);
         watchers.push(server.start(move || caller.call())?);
     }
     let terminal = Terminal::full_screen()?;

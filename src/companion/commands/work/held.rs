@@ -157,7 +157,7 @@ impl Held {
     /// Tells the server with this line what to do with the job. If the server
     /// cannot be reached, this tries again until the run gives up. The error
     /// says why the job was not settled, and what may happen to it.
-    pub fn settle(&mut self, line: &str, calls: &mut Calls) -> Result<(), String> {
+    pub fn settle(&mut self, line: &str, calls: &Calls) -> Result<(), String> {
         let mut asked = false;
         loop {
             let now = Instant::now();

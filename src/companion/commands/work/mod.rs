@@ -21,7 +21,7 @@ use crate::server::address::{ADDRESS_VARIABLE, Address};
 use crate::server::client::{self, Client, Event};
 use crate::server::reply::Job;
 use crate::server::stats::Facts;
-use crate::signals::{Caller, Calls, SIGCHLD, SIGHUP, SIGINT, SIGTERM, heeded};
+use crate::signals::{Calls, SIGCHLD, SIGHUP, SIGINT, SIGTERM, heeded};
 use crate::text::output::complain;
 use crate::values::parse;
 use beanpole::protocol::{Seconds, TubeName};
@@ -85,14 +85,14 @@ impl Run for Work {
         if self.command.is_empty() {
             return Failure::usage("which command?");
         }
-        let mut signals = Calls::by_signals(&heeded(&[SIGTERM, SIGINT, SIGHUP]))?;
+        let signals = Calls::by_signals(&heeded(&[SIGTERM, SIGINT, SIGHUP]))?;
         let calls = (0..self.jobs).map(|_| Calls::by_signals(&[SIGCHLD]));
-        let calls: Vec<Calls> = calls.collect::<Outcome<_>>()?;
+        let calls = calls.collect::<Outcome<_>>()?;
         // The thread that waits for signals may outlive the slots.
         let common: &'static Common = Box::leak(Box::new(Common {
             addresses: invocation.addresses(),
             patience: invocation.patience,
-            callers: calls.iter().map(Calls::caller).collect::<Outcome<_>>()?,
+            calls,
             adrift: Arc::default(),
             state: Mutex::default(),
             options: self,
@@ -108,10 +108,15 @@ impl Run for Work {
         };
         Builder::new().spawn(watch).map_err(no_thread)?;
         let mut slots = Vec::new();
-        for (number, calls) in (1..).zip(calls) {
+        for (number, calls) in (1..).zip(&common.calls) {
             let work = move || {
-                let ended = Slot::new(common, calls).run();
-                ended.unwrap_or_else(|failure| common.breaks(failure));
+                let slot = Slot {
+                    common,
+                    calls,
+                    client: None,
+                    failures: 0,
+                };
+                slot.run().unwrap_or_else(|failure| common.breaks(failure));
             };
             match Builder::new().name(format!("slot {number}")).spawn(work) {
                 Ok(slot) => slots.push(slot),
@@ -140,8 +145,8 @@ pub struct Common {
     pub addresses: Vec<Address>,
     /// How long the server may be silent before we give up.
     pub patience: Duration,
-    /// Wake the slots.
-    callers: Vec<Caller>,
+    /// What wakes each slot.
+    calls: Vec<Calls>,
     /// Each job that runs here while no connection holds it has a clone.
     pub adrift: Arc<()>,
     /// A thread that has locked this waits for nothing else.
@@ -184,7 +189,7 @@ impl Common {
         }
         let mut state = self.state();
         state.stop = state.stop.saturating_add(1);
-        self.callers.iter().for_each(Caller::call);
+        self.calls.iter().for_each(Calls::call);
     }
 
     /// Notes that a slot cannot go on. The others finish their present jobs.
@@ -192,7 +197,7 @@ impl Common {
         let mut state = self.state();
         state.stop = state.stop.max(1);
         state.broken.get_or_insert(failure);
-        self.callers.iter().for_each(Caller::call);
+        self.calls.iter().for_each(Calls::call);
     }
 
     /// Whether to stop trying to settle a job with the server. `is_over` tells
@@ -247,7 +252,7 @@ impl Common {
 /// if somebody makes the job ready again, it may be tried as often as before.
 struct Slot {
     common: &'static Common,
-    calls: Calls,
+    calls: &'static Calls,
     client: Option<Client>,
     /// How many attempts to connect have failed in a row.
     failures: u32,
@@ -288,15 +293,6 @@ const BURY: i32 = 65;
 const AGAIN: i32 = 75;
 
 impl Slot {
-    fn new(common: &'static Common, calls: Calls) -> Slot {
-        Slot {
-            common,
-            calls,
-            client: None,
-            failures: 0,
-        }
-    }
-
     /// Works until the run ends. An error means that the slot cannot go on.
     fn run(mut self) -> Outcome<()> {
         while self.common.may_begin()
@@ -450,10 +446,7 @@ impl Slot {
                 process.signal(Signal::SIGKILL);
                 *kill_at = now + Duration::from_secs(1);
             }
-            held.keep(
-                &self.calls,
-                ending.as_ref().map(|(_, at)| *at).or(times_out),
-            );
+            held.keep(self.calls, ending.as_ref().map(|(_, at)| *at).or(times_out));
             self.calls.take();
         }
     }
@@ -494,7 +487,7 @@ impl Slot {
 
     /// Settles the job with the server, and reports what happened.
     fn settle(&mut self, held: &mut Held, line: &str, what: &str, is_failure: bool) {
-        match held.settle(line, &mut self.calls) {
+        match held.settle(line, self.calls) {
             Ok(()) if is_failure => self.report(held, what),
             Ok(()) if self.common.options.verbose => say(held, what),
             Ok(()) => {}
@@ -526,7 +519,7 @@ impl Slot {
         let passing = matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::OutOfMemory);
         let delay = if passing { self.delay(tries) } else { 0 };
         let line = format!("release {id} {pri} {delay}");
-        if let Err(reason) = held.settle(&line, &mut self.calls) {
+        if let Err(reason) = held.settle(&line, self.calls) {
             complain!("job {id}: {reason}");
         }
         if !passing {
