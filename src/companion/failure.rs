@@ -67,7 +67,7 @@ impl Failure {
 
     /// An error of the operating system, and what was being done.
     pub fn io(action: impl fmt::Display, error: io::Error) -> Failure {
-        Failure::Refused(format!("{action}: {}", plain(error)))
+        Failure::of(action)(error)
     }
 
     /// For `map_err`: `doing` says what was being done when the error came.
@@ -110,15 +110,15 @@ impl Failure {
         self.map(|text| format!("{text}\n{line}"))
     }
 
-    fn map(self, change: impl FnOnce(String) -> String) -> Failure {
-        match self {
-            Failure::Usage(text) => Failure::Usage(change(text)),
-            Failure::Missing(text) => Failure::Missing(change(text)),
-            Failure::Unreachable(text) => Failure::Unreachable(change(text)),
-            Failure::Refused(text) => Failure::Refused(change(text)),
-            Failure::Interrupted(text) => Failure::Interrupted(change(text)),
-            Failure::OutputClosed => Failure::OutputClosed,
+    fn map(mut self, change: impl FnOnce(&str) -> String) -> Failure {
+        use Failure::*;
+        match &mut self {
+            Usage(text) | Missing(text) | Unreachable(text) | Refused(text) | Interrupted(text) => {
+                *text = change(text);
+            }
+            OutputClosed => {}
         }
+        self
     }
 
     /// The status that the shell sees.
@@ -147,13 +147,12 @@ pub fn plain(error: impl fmt::Display) -> String {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Failure::Usage(text)
-            | Failure::Missing(text)
-            | Failure::Unreachable(text)
-            | Failure::Refused(text)
-            | Failure::Interrupted(text) => f.write_str(text),
-            Failure::OutputClosed => f.write_str("the output was closed"),
-        }
+        use Failure::*;
+        f.write_str(match self {
+            Usage(text) | Missing(text) | Unreachable(text) | Refused(text) | Interrupted(text) => {
+                text
+            }
+            OutputClosed => "the output was closed",
+        })
     }
 }

@@ -15,8 +15,8 @@ use crate::text::output::complain;
 use httparse::Status::{Complete, Partial};
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, TcpListener, TcpStream};
-use std::sync::{Arc, Weak};
+use std::net::{IpAddr, Shutdown, TcpListener, TcpStream};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -107,14 +107,9 @@ impl Request {
             Some((name, port)) if is_port(port) => name,
             _ => host,
         };
-        let in_brackets = name
-            .strip_prefix('[')
-            .and_then(|name| name.strip_suffix(']'));
         let is = |own: &str| own.eq_ignore_ascii_case(name);
-        name.parse::<Ipv4Addr>().is_ok()
-            || in_brackets.is_some_and(|name| name.parse::<Ipv6Addr>().is_ok())
-            || is("localhost")
-            || hosts.iter().any(|own| is(own))
+        let number = name.trim_matches(['[', ']']).parse::<IpAddr>();
+        number.is_ok() || is("localhost") || hosts.iter().any(|own| is(own))
     }
 
     /// The number of bytes that follow the head.
@@ -183,19 +178,19 @@ pub fn url(listener: &TcpListener) -> Outcome<String> {
 /// by one of these names.
 pub fn serve(listener: &TcpListener, hosts: Vec<String>, site: impl Site) -> ! {
     let service: &'static _ = Box::leak(Box::new(Service { site, hosts }));
-    // The connections that have a thread, in the order in which they came.
-    let mut open: Vec<(Weak<()>, TcpStream)> = Vec::new();
+    // The connections in the order in which they came. A thread shares each until it
+    // has ended.
+    let mut open: Vec<Arc<TcpStream>> = Vec::new();
     loop {
         let begun = listener.accept().and_then(|(stream, _)| {
             make_room(&mut open);
-            let running = Arc::new(());
-            open.push((Arc::downgrade(&running), stream.try_clone()?));
+            let stream = Arc::new(stream);
+            open.push(stream.clone());
             let serve = move || {
                 // An error concerns only this client, which gets no answer.
                 let _ = service.serve(&stream);
-                // The other descriptor would keep the connection open.
+                // It stays in the list, which would keep the connection open.
                 let _ = stream.shutdown(Shutdown::Both);
-                drop(running);
             };
             thread::Builder::new().stack_size(STACK).spawn(serve)
         });
@@ -209,13 +204,13 @@ pub fn serve(listener: &TcpListener, hosts: Vec<String>, site: impl Site) -> ! {
 
 /// Closes the oldest connections, one after the other, until there is room for another
 /// one. One whose answer is just being made goes later than the next.
-fn make_room(open: &mut Vec<(Weak<()>, TcpStream)>) {
+fn make_room(open: &mut Vec<Arc<TcpStream>>) {
     for closed in 1.. {
-        open.retain(|(running, _)| running.strong_count() > 0);
+        open.retain(|stream| Arc::strong_count(stream) > 1);
         if open.len() < MOST_CONNECTIONS {
             return;
         }
-        for (_, stream) in open.iter().take(closed) {
+        for stream in open.iter().take(closed) {
             // It fails only if the other side was faster.
             let _ = stream.shutdown(Shutdown::Both);
         }

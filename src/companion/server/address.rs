@@ -52,31 +52,27 @@ impl Address {
                 path => Ok(Address::Unix(path.into())),
             };
         }
-        if text.contains('/') {
-            return Err(malformed(text));
-        }
         if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
             return Ok(Address::local(parse_port(text)?));
         }
-        let in_brackets = text.strip_prefix('[').and_then(|rest| rest.split_once(']'));
-        let (host, port) = match (in_brackets, text.split_once(':')) {
-            (Some((host, "")), _) => (host, DEFAULT_PORT),
-            (Some((host, port)), _) => {
-                let port = port.strip_prefix(':').ok_or_else(|| malformed(text))?;
+        let (host, port) = match text.rsplit_once(':') {
+            // With more colons, this is an IPv6 address without a port.
+            Some((host, port)) if !host.contains(':') || host.ends_with(']') => {
                 (host, parse_port(port)?)
             }
-            // Several colons: this is an IPv6 address without a port.
-            (None, Some((_, rest))) if rest.contains(':') => (text, DEFAULT_PORT),
-            (None, Some((host, port))) => (host, parse_port(port)?),
-            (None, None) => (text, DEFAULT_PORT),
+            _ => (text, DEFAULT_PORT),
         };
-        if host.is_empty() || host.contains([' ', '[', ']']) {
-            return Err(malformed(text));
+        let in_brackets = host
+            .strip_prefix('[')
+            .and_then(|rest| rest.strip_suffix(']'));
+        let host = in_brackets.unwrap_or(host);
+        match host.is_empty() || host.contains([' ', '[', ']', '/']) {
+            true => Err(malformed(text)),
+            false => Ok(Address::Tcp {
+                host: host.into(),
+                port,
+            }),
         }
-        Ok(Address::Tcp {
-            host: host.into(),
-            port,
-        })
     }
 
     /// Makes a connection that does not block. Each attempt may take as long as

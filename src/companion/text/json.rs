@@ -50,13 +50,12 @@ pub fn line(value: &Json) -> String {
     let text = value.to_string();
     let mut line = String::with_capacity(text.len());
     // Only within a text can such a character stand.
-    for piece in text.split_inclusive(disturbs) {
-        let last = piece.chars().next_back().filter(|last| disturbs(*last));
-        line += &piece[..piece.len() - last.map_or(0, char::len_utf8)];
-        for unit in last
-            .iter()
-            .flat_map(|last| last.encode_utf16(&mut [0; 2]).to_vec())
-        {
+    for character in text.chars() {
+        if !disturbs(character) {
+            line.push(character);
+            continue;
+        }
+        for unit in character.encode_utf16(&mut [0; 2]) {
             line += &format!("\\u{unit:04x}");
         }
     }

@@ -70,16 +70,12 @@ pub fn shown(bytes: &[u8], lines: bool) -> String {
     let is_escaped = |c: char| disturbs(c) && !(lines && matches!(c, '\n' | '\t'));
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
-        for piece in chunk.valid().split_inclusive(is_escaped) {
-            let Some(last) = piece.chars().next_back().filter(|last| is_escaped(*last)) else {
-                text += piece;
-                continue;
-            };
-            text += &piece[..piece.len() - last.len_utf8()];
-            match last {
-                '\n' | '\t' | '\r' => text.extend(last.escape_default()),
-                ..='\x7f' => text += &format!("\\x{:02x}", u32::from(last)),
-                _ => text.extend(last.escape_unicode()),
+        for character in chunk.valid().chars() {
+            match character {
+                _ if !is_escaped(character) => text.push(character),
+                '\n' | '\t' | '\r' => text.extend(character.escape_default()),
+                ..='\x7f' => text += &format!("\\x{:02x}", u32::from(character)),
+                _ => text.extend(character.escape_unicode()),
             }
         }
         for byte in chunk.invalid() {

@@ -1,5 +1,5 @@
 //! The output of the companion: standard output and its terminal, messages, a
-//! progress bar, a question, and files that are written as a whole: a reader
+//! progress line, a question, and files that are written as a whole: a reader
 //! finds the old text or the new one, even if the writing ends half-way.
 
 use crate::failure::{Failure, Outcome, Status};
@@ -9,15 +9,16 @@ use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::stat::{SFlag, fstat};
 use rustix::io::ioctl_fionread;
 use rustix::termios;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::fmt;
-use std::fs::{File, OpenOptions, canonicalize, metadata, remove_file, rename};
+use std::fs::{File, OpenOptions, Permissions, canonicalize, metadata};
 use std::io::{self, BufRead, BufWriter, IsTerminal, Read, StdoutLock, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
+use tempfile::TempPath;
 
 /// Standard output, buffered.
 pub struct Output {
@@ -158,24 +159,22 @@ pub fn confirm(question: impl fmt::Display) -> Outcome<bool> {
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
-/// A progress bar on standard error, if that is a terminal.
+/// A line of progress on standard error, if that is a terminal.
 pub struct Progress {
     what: &'static str,
     total: Option<u64>,
     done: u64,
     started: Instant,
-    /// When the bar was last drawn; `None` if there is no terminal to draw it
-    /// on.
+    /// When it was last drawn; `None` if there is no terminal to draw it on.
     drawn: Option<Instant>,
 }
 
 /// The time between two looks into a pipe, in milliseconds.
 const LOOK: u8 = 1;
 const REDRAW: Duration = Duration::from_millis(100);
-const BAR: usize = 30;
 
 impl Progress {
-    /// A bar for `total` jobs; `None` if their number is not known.
+    /// The progress of `total` jobs; `None` if their number is not known.
     pub fn new(what: &'static str, total: Option<u64>) -> Progress {
         let now = Instant::now();
         let drawn = io::stderr().is_terminal().then_some(now);
@@ -189,7 +188,7 @@ impl Progress {
     }
 
     /// Does the same for a command that writes to standard output meanwhile:
-    /// there is no bar if that is a terminal, too.
+    /// nothing is shown if that is a terminal, too.
     pub fn beside_output(what: &'static str) -> Progress {
         let mut progress = Progress::new(what, None);
         progress.drawn = progress.drawn.filter(|_| !is_terminal());
@@ -207,12 +206,12 @@ impl Progress {
 
     fn draw(&self) {
         let line = progress_line(self.what, self.done, self.total, self.started.elapsed());
-        // Nobody misses a bar that cannot be drawn.
+        // Nobody misses what cannot be drawn.
         let _ = write!(io::stderr(), "\r{line}\x1b[K");
     }
 }
 
-/// Removes the bar when the work is over, so that the next output has the line.
+/// Clears the line when the work is over, for the next output.
 impl Drop for Progress {
     fn drop(&mut self) {
         if self.drawn.is_some_and(|drawn| drawn != self.started) {
@@ -223,29 +222,22 @@ impl Drop for Progress {
 
 fn progress_line(what: &str, done: u64, total: Option<u64>, elapsed: Duration) -> String {
     let rate = done as f64 / elapsed.as_secs_f64().max(0.001);
-    let Some(total) = total.filter(|&total| total >= done && total > 0) else {
-        return format!("{what} {done}, {rate:.0}/s");
-    };
-    let filled = usize::try_from(u128::from(done) * BAR as u128 / u128::from(total)).unwrap_or(0);
-    let bar = "#".repeat(filled) + &"-".repeat(BAR - filled);
-    // At first, the rate says little.
-    let left = match (done, elapsed >= Duration::from_secs(1)) {
-        (1.., true) => format!(
-            ", {} left",
-            span(((total - done) as f64 / rate).ceil() as u64)
-        ),
-        _ => String::new(),
-    };
-    format!("{what} [{bar}] {done} of {total}, {rate:.0}/s{left}")
+    match total.filter(|total| *total >= done && done > 0) {
+        Some(total) => {
+            let left = span(((total - done) as f64 / rate).ceil() as u64);
+            format!("{what} {done} of {total}, {rate:.0}/s, {left} left")
+        }
+        None => format!("{what} {done}, {rate:.0}/s"),
+    }
 }
 
 /// A file that is written as a whole, before it is complete.
 pub struct WholeFile {
     stream: BufWriter<File>,
     path: PathBuf,
-    /// Where the text is until it is complete. `None` if it goes directly to
-    /// its place, or is there already.
-    beside: Option<PathBuf>,
+    /// Where the text is until it is complete; if it never is, this file goes.
+    /// `None` if the text goes directly to its place.
+    beside: Option<TempPath>,
 }
 
 impl WholeFile {
@@ -254,21 +246,17 @@ impl WholeFile {
     /// directly and stays.
     pub fn create(path: &Path, mode: u32) -> Outcome<WholeFile> {
         let create = || {
-            let mut options = OpenOptions::new();
-            options.write(true).mode(mode);
             if metadata(path).is_ok_and(|there| !there.is_file()) {
-                return Ok((options.open(path)?, path.into(), None));
+                let file = OpenOptions::new().write(true).open(path)?;
+                return Ok((file, path.into(), None));
             }
             // A symbolic link stays, too: the file that it points to is
             // replaced.
             let path = canonicalize(path).unwrap_or(path.into());
-            let mut name = OsString::from(".");
-            name.push(path.file_name().unwrap_or_default());
-            name.push(format!(".{}", std::process::id()));
-            let beside = path.with_file_name(name);
-            // An earlier process with the same number may have left a file.
-            let _ = remove_file(&beside);
-            let file = options.create_new(true).open(&beside)?;
+            let mut new = tempfile::Builder::new();
+            new.permissions(Permissions::from_mode(mode));
+            let new = new.tempfile_in(path.parent().unwrap_or(&path))?;
+            let (file, beside) = new.into_parts();
             Ok((file, path, Some(beside)))
         };
         let (file, path, beside) = create().map_err(|error| cannot_write(path, error))?;
@@ -287,16 +275,14 @@ impl WholeFile {
 
     /// Puts the file into its place, complete and on disk.
     pub fn finish(mut self) -> Outcome<()> {
-        let finished = self.stream.flush().and_then(|()| match &self.beside {
+        let finished = self.stream.flush().and_then(|()| match self.beside {
             Some(beside) => {
                 self.stream.get_ref().sync_all()?;
-                rename(beside, &self.path)
+                Ok(beside.persist(&self.path)?)
             }
             None => Ok(()),
         });
-        finished.map_err(|error| cannot_write(&self.path, error))?;
-        self.beside = None;
-        Ok(())
+        finished.map_err(|error| cannot_write(&self.path, error))
     }
 }
 
@@ -318,17 +304,6 @@ pub fn cannot_read(name: &str, error: io::Error) -> Failure {
     Failure::io(format_args!("cannot read {name}"), error)
 }
 
-/// Removes a file that was not completed.
-impl Drop for WholeFile {
-    fn drop(&mut self) {
-        if let Some(beside) = &self.beside {
-            // If this fails, the path in the earlier message tells where to
-            // look.
-            let _ = remove_file(beside);
-        }
-    }
-}
-
 fn cannot_write(path: &Path, error: io::Error) -> Failure {
     Failure::io(format_args!("cannot write {}", path.display()), error)
 }
@@ -338,16 +313,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bar_shows_how_much_is_done_and_how_fast() {
+    fn progress_says_how_much_is_done_how_fast_and_how_long_the_rest_takes() {
         let elapsed = Duration::from_secs(2);
         assert_eq!(
             progress_line("deleting", 50, Some(200), elapsed),
-            "deleting [#######-----------------------] 50 of 200, 25/s, 6s left"
-        );
-        let soon = Duration::from_millis(100);
-        assert_eq!(
-            progress_line("deleting", 50, Some(200), soon),
-            "deleting [#######-----------------------] 50 of 200, 500/s"
+            "deleting 50 of 200, 25/s, 6s left"
         );
         assert_eq!(
             progress_line("deleting", 50, Some(49), elapsed),
