@@ -148,6 +148,14 @@ impl Tubes {
     pub fn patterns(&self) -> Patterns {
         Patterns([self.operands.clone(), self.tubes.clone()].concat())
     }
+
+    /// The same, for a command that acts on tubes: one at least.
+    pub fn some(&self) -> Outcome<Patterns> {
+        match self.patterns() {
+            Patterns(none) if none.is_empty() => Failure::usage("which tube? give one"),
+            some => Ok(some),
+        }
+    }
 }
 
 /// How bodies are written.
@@ -166,7 +174,12 @@ pub struct Bodies {
 
 impl Bodies {
     pub fn form(&self) -> Form {
-        Form::of(self.lines, self.null, self.json)
+        match (self.lines, self.null, self.json) {
+            (true, ..) => Form::Ended(b'\n'),
+            (_, true, _) => Form::Ended(b'\0'),
+            (.., true) => Form::Json,
+            _ => Form::Exact,
+        }
     }
 }
 

@@ -144,11 +144,14 @@ pub struct Jobs {
     pub chosen: Chosen,
     #[command(flatten)]
     pub consent: Consent,
+    /// wait up to TIME for jobs that workers have (default: do not)
+    #[arg(long, value_name = "TIME", value_parser = parse::<Interval>)]
+    pub wait: Option<Interval>,
 }
 
 impl Jobs {
     /// Does this to the jobs, those of tubes after a question.
-    pub fn act(self, invocation: &Invocation, act: Act, waiting: Waiting) -> Outcome {
+    pub fn act(self, invocation: &Invocation, act: Act) -> Outcome {
         let (verb, doing) = act.names();
         let tubes = Patterns(self.tubes);
         let found = self.chosen.find(invocation, &self.ids, &tubes, None)?;
@@ -159,17 +162,9 @@ impl Jobs {
                 return Ok(Status::No);
             }
         }
-        let until = waiting.wait.map(|Interval(time)| Instant::now() + time);
+        let until = self.wait.map(|Interval(time)| Instant::now() + time);
         found.act(doing, &mut WhenFree(act, until))
     }
-}
-
-/// Whether a command waits for jobs that others have reserved.
-#[derive(Args, Default)]
-pub struct Waiting {
-    /// wait up to TIME for jobs that workers have (default: do not)
-    #[arg(long, value_name = "TIME", value_parser = parse::<Interval>)]
-    wait: Option<Interval>,
 }
 
 #[derive(Args)]

@@ -96,8 +96,8 @@ const CHANGING: &[Entry] = &[
     Entry::of::<acts::Pause>("pause", "let nothing be reserved from tubes for TIME; 0 ends that"),
     Entry::of::<acts::Resume>("resume", "end the pause of tubes"),
     Entry::of::<acts::Clear>("clear", "delete the ready, delayed and buried jobs of tubes, after a question"),
-    Entry::of::<acts::Move>("move", "move the jobs of a tube to another, on this server or another"),
-    Entry::of::<acts::Copy>("copy", "copy the jobs of a tube to another, on this server or another"),
+    Entry::of::<acts::Transferred<true>>("move", "move the jobs of a tube to another, on this server or another"),
+    Entry::of::<acts::Transferred<false>>("copy", "copy the jobs of a tube to another, on this server or another"),
     Entry::of::<work::Work>("work", "run a command for each job, the body on its standard input"),
     Entry::of::<raw::Raw>("raw", "speak the protocol: one command, a script from a pipe, or a prompt"),
 ];

@@ -4,32 +4,30 @@
 
 use crate::command::{INPUT, Invocation, Run, Tubes, ids, word};
 use crate::failure::{Failure, Outcome, Status};
-use crate::jobs::{Chosen, Consent, Jobs, Waiting};
+use crate::jobs::{Chosen, Consent, Jobs};
 use crate::server::act::{Act, Task, complain_of_each, kick_some};
 use crate::server::address::{Server, warn_of};
 use crate::server::finder::bodies;
-use crate::server::stats::{Facts, State};
-use crate::server::tubes::{Pattern, Patterns, stats_of};
+use crate::server::stats::State;
+use crate::server::tubes::{Pattern, Patterns};
 use crate::server::writer::Transfer;
 use crate::text::output::{complain, print};
 use crate::values::parse;
 use beanpole::protocol::{Priority, Seconds, TubeName};
 use clap::Args;
 use std::io::Write;
-use std::num::NonZeroU64;
+use std::num::NonZeroU32;
 use std::path::Path;
 
 #[derive(Args)]
 pub struct Delete {
     #[command(flatten)]
     jobs: Jobs,
-    #[command(flatten)]
-    waiting: Waiting,
 }
 
 impl Run for Delete {
     fn run(self, invocation: &Invocation) -> Outcome {
-        self.jobs.act(invocation, Act::Delete, self.waiting)
+        self.jobs.act(invocation, Act::Delete)
     }
 }
 
@@ -41,7 +39,7 @@ pub struct KickJob {
 
 impl Run for KickJob {
     fn run(self, invocation: &Invocation) -> Outcome {
-        self.jobs.act(invocation, Act::Kick, Waiting::default())
+        self.jobs.act(invocation, Act::Kick)
     }
 }
 
@@ -52,14 +50,11 @@ pub struct Bury {
     /// the priority, smaller is sooner (default: the job's)
     #[arg(short, long, value_name = "PRI", value_parser = parse::<Priority>)]
     priority: Option<Priority>,
-    #[command(flatten)]
-    waiting: Waiting,
 }
 
 impl Run for Bury {
     fn run(self, invocation: &Invocation) -> Outcome {
-        let act = Act::Bury(self.priority);
-        self.jobs.act(invocation, act, self.waiting)
+        self.jobs.act(invocation, Act::Bury(self.priority))
     }
 }
 
@@ -78,7 +73,7 @@ pub struct Release {
 impl Run for Release {
     fn run(self, invocation: &Invocation) -> Outcome {
         let act = Act::Release(self.priority, self.delay.unwrap_or(Seconds(0)));
-        self.jobs.act(invocation, act, Waiting::default())
+        self.jobs.act(invocation, act)
     }
 }
 
@@ -94,17 +89,14 @@ pub struct Clear {
 
 impl Run for Clear {
     fn run(self, invocation: &Invocation) -> Outcome {
-        let Patterns(tubes) = self.tubes.patterns();
-        if tubes.is_empty() {
-            return Failure::usage("which tube? give one");
-        }
         let jobs = Jobs {
             ids: Vec::new(),
-            tubes,
+            tubes: self.tubes.some()?.0,
             chosen: self.chosen,
             consent: self.consent,
+            wait: None,
         };
-        jobs.act(invocation, Act::Delete, Waiting::default())
+        jobs.act(invocation, Act::Delete)
     }
 }
 
@@ -112,7 +104,7 @@ impl Run for Clear {
 #[derive(Args)]
 pub struct Kick {
     #[arg(value_name = "N", value_parser = count, conflicts_with = "all")]
-    count: Option<NonZeroU64>,
+    count: Option<NonZeroU32>,
     /// a tube or a pattern; may be repeated (default: default)
     #[arg(short, long = "tube", value_name = "TUBE", value_parser = parse::<Pattern>)]
     tubes: Vec<Pattern>,
@@ -121,70 +113,40 @@ pub struct Kick {
     all: bool,
 }
 
-fn count(text: &str) -> Result<NonZeroU64, String> {
+fn count(text: &str) -> Result<NonZeroU32, String> {
     let hint = |_| format!("'{text}' is not a number of jobs; a tube is named by -t {text}");
     text.parse().map_err(hint)
 }
 
-/// How many jobs one request kicks at most: with many, every client would have
-/// to wait.
-const KICK_AT_ONCE: u64 = 10_000;
-
 impl Run for Kick {
     fn run(self, invocation: &Invocation) -> Outcome {
-        let usual = if self.all { u64::MAX } else { 1 };
-        let wanted = self.count.map_or(usual, NonZeroU64::get);
         let mut client = invocation.connect()?;
         let tubes = Patterns(self.tubes).or_default().existing(&mut client)?;
-        let tubes = stats_of(&mut client, &tubes)?;
-        let in_tube = |facts: &Facts| match facts.jobs_in(&[State::Buried]) {
-            0 => facts.jobs_in(&[State::Delayed]),
-            buried => buried,
-        };
-        let there: u64 = tubes.iter().map(|(_, facts)| in_tube(facts)).sum();
-        let mut task = Task::new("kicking", there.min(wanted))?;
-        for (tube, facts) in &tubes {
-            client.use_tube(tube)?;
-            let end = task.left - in_tube(facts).min(task.left);
-            while task.left > end && task.goes_on() {
-                let bound = (task.left - end).min(KICK_AT_ONCE);
-                let count = kick_some(&mut client, bound)?;
-                task.add(count);
-                // The next jobs would be of the other kind.
-                if count < bound {
-                    break;
-                }
-            }
+        let mut done = 0;
+        for tube in &tubes {
+            let bound = match self.all {
+                true => u32::MAX,
+                false => self.count.map_or(1, NonZeroU32::get) - done,
+            };
+            done = done.saturating_add(kick_some(&mut client, tube, bound)?);
         }
-        let (done, interrupted) = task.end();
         print(format!("{done}\n"))?;
-        interrupted.map(|()| Status::done_if(done > 0))
+        Ok(Status::done_if(done > 0))
     }
 }
 
 #[derive(Args)]
-#[command(override_usage = "beanpole pause [OPTIONS] [TUBE…] TIME")]
+#[command(allow_missing_positional = true)]
 pub struct Pause {
-    // The tubes, and at the end the time.
-    #[arg(value_name = "TUBE")]
-    operands: Vec<String>,
-    /// a tube; may be repeated (default: the operands)
-    #[arg(short, long = "tube", value_name = "TUBE", value_parser = parse::<Pattern>)]
-    tubes: Vec<Pattern>,
-    /// all tubes that are there now
-    #[arg(long)]
-    all: bool,
+    #[command(flatten)]
+    tubes: Tubes,
+    #[arg(value_parser = parse::<Seconds>)]
+    time: Seconds,
 }
 
 impl Run for Pause {
-    fn run(mut self, invocation: &Invocation) -> Outcome {
-        let Some((time, names)) = self.operands.split_last() else {
-            return Failure::usage("which tube, and for how long?");
-        };
-        let time = word(time)?;
-        let names = names.iter().map(|name| word(name));
-        self.tubes.extend(names.collect::<Outcome<Vec<_>>>()?);
-        pause(invocation, Patterns(self.tubes), self.all, time)
+    fn run(self, invocation: &Invocation) -> Outcome {
+        pause(invocation, &self.tubes, self.time)
     }
 }
 
@@ -193,102 +155,59 @@ impl Run for Pause {
 pub struct Resume {
     #[command(flatten)]
     tubes: Tubes,
-    /// all tubes that are there now
-    #[arg(long)]
-    all: bool,
 }
 
 impl Run for Resume {
     fn run(self, invocation: &Invocation) -> Outcome {
-        pause(invocation, self.tubes.patterns(), self.all, Seconds(0))
+        pause(invocation, &self.tubes, Seconds(0))
     }
 }
 
-fn pause(invocation: &Invocation, tubes: Patterns, all: bool, Seconds(time): Seconds) -> Outcome {
-    if all != tubes.0.is_empty() {
-        return Failure::usage("which tubes? name them, or give --all");
-    }
+fn pause(invocation: &Invocation, tubes: &Tubes, Seconds(time): Seconds) -> Outcome {
     let mut client = invocation.connect()?;
-    let tubes = match all {
-        true => client.tubes()?,
-        false => tubes.named(&mut client)?,
-    };
+    let tubes = tubes.some()?.existing(&mut client)?;
     let line = |tube: &TubeName| format!("pause-tube {tube} {time}");
-    let mut missing = Ok(Status::Done);
-    client.each(tubes, line, |tube, line, reply| {
-        // With --all, a tube may be gone since the list was made.
-        if !reply.is_done(line)? && !all {
-            missing = Err(Failure::no_tube(&tube));
-        }
-        Ok(())
-    })?;
-    missing
+    // A tube may be gone since it was found.
+    client.each(tubes, line, |_, line, reply| reply.is_done(line).map(drop))?;
+    Ok(Status::Done)
 }
 
-// The jobs, and where they go to.
+// `move`, or `copy`.
 #[derive(Args)]
-struct Ends {
-    /// the tubes, or - for ids
-    #[arg(value_name = "FROM")]
-    operands: Vec<String>,
+#[command(allow_missing_positional = true)]
+pub struct Transferred<const MOVES: bool> {
+    #[arg(value_name = "FROM|-")]
+    from: Option<String>,
+    #[arg(value_parser = parse::<TubeName>)]
+    to: TubeName,
     /// a tube to take the jobs from; may be repeated (default: FROM)
     #[arg(short, long = "tube", value_name = "TUBE", value_parser = parse::<Pattern>)]
     tubes: Vec<Pattern>,
     /// the server of the second tube, if another
-    #[arg(long, value_name = "ADDR", value_parser = parse::<Server>)]
-    to: Option<Server>,
+    #[arg(long = "to", value_name = "ADDR", value_parser = parse::<Server>)]
+    server: Option<Server>,
     #[command(flatten)]
     chosen: Chosen,
 }
 
-#[derive(Args)]
-#[command(override_usage = "beanpole move [OPTIONS] FROM|- TO")]
-pub struct Move {
-    #[command(flatten)]
-    ends: Ends,
-}
-
-#[derive(Args)]
-#[command(override_usage = "beanpole copy [OPTIONS] FROM|- TO")]
-pub struct Copy {
-    #[command(flatten)]
-    ends: Ends,
-}
-
-impl Run for Move {
-    fn run(self, invocation: &Invocation) -> Outcome {
-        self.ends.transfer(invocation, "moving", true)
-    }
-}
-
-impl Run for Copy {
-    fn run(self, invocation: &Invocation) -> Outcome {
-        self.ends.transfer(invocation, "copying", false)
-    }
-}
-
-impl Ends {
-    fn transfer(mut self, invocation: &Invocation, doing: &'static str, moves: bool) -> Outcome {
-        let (from, to) = match self.operands.as_slice() {
-            [from, to] if self.tubes.is_empty() => (Some(from), to),
-            [to] if !self.tubes.is_empty() => (None, to),
-            _ => return Failure::usage("from which tube to which? give two"),
-        };
-        let to: TubeName = word(to)?;
-        let ids = from.filter(|from| *from == INPUT);
-        if let (Some(from), None) = (from, ids) {
+impl<const MOVES: bool> Run for Transferred<MOVES> {
+    fn run(mut self, invocation: &Invocation) -> Outcome {
+        let ids = self.from.take_if(|from| from == INPUT);
+        if let Some(from) = &self.from {
             self.tubes.push(word(from)?);
         }
-        self.to.iter().for_each(warn_of);
-        let target = self.to.as_ref().unwrap_or(&invocation.servers[0]);
-        let mut target = invocation.connect_to(&target.address)?;
-        let (ids, tubes) = (ids.map(std::slice::from_ref), Patterns(self.tubes));
-        let there = Some((&to, &mut target));
-        let chosen = &self.chosen;
-        let mut found = chosen.find(invocation, ids.unwrap_or_default(), &tubes, there)?;
+        self.server.iter().for_each(warn_of);
+        let server = self.server.as_ref().unwrap_or(&invocation.servers[0]);
+        let mut target = invocation.connect_to(&server.address)?;
+        let there = Some((&self.to, &mut target));
+        let tubes = Patterns(self.tubes);
+        let mut found = self
+            .chosen
+            .find(invocation, ids.as_slice(), &tubes, there)?;
         found.ids.sort();
         found.ids.dedup();
-        found.act(doing, &mut Transfer::new(target, to, moves))
+        let doing = if MOVES { "moving" } else { "copying" };
+        found.act(doing, &mut Transfer::new(target, self.to, MOVES))
     }
 }
 

@@ -292,19 +292,18 @@ impl Task {
     }
 }
 
-/// Kicks up to `bound` jobs of the used tube, which the server chooses. Returns
-/// how many.
-pub fn kick_some(client: &mut Client, bound: u64) -> Outcome<u64> {
+/// Kicks up to `bound` jobs of a tube, which the server chooses. Returns how many.
+pub fn kick_some(client: &mut Client, tube: &TubeName, bound: u32) -> Outcome<u32> {
+    client.use_tube(tube)?;
     match client.call(format_args!("kick {bound}"))? {
-        Reply::Kicked(Some(count)) if count <= bound => Ok(count),
+        Reply::Kicked(Some(count)) if count <= bound.into() => Ok(count as u32),
         other => Err(Failure::unexpected(format_args!("kick {bound}"), &other)),
     }
 }
 
 /// Kicks up to `bound` jobs of a tube, and says how many.
-pub fn kick(client: &mut Client, tube: &TubeName, bound: u64) -> Outcome<String> {
-    client.use_tube(tube)?;
-    let jobs = counted(kick_some(client, bound)?, "job");
+pub fn kick(client: &mut Client, tube: &TubeName, bound: u32) -> Outcome<String> {
+    let jobs = counted(kick_some(client, tube, bound)?.into(), "job");
     Ok(format!("kicked {jobs} of {tube}"))
 }
 

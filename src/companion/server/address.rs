@@ -52,6 +52,9 @@ impl Address {
                 path => Ok(Address::Unix(path.into())),
             };
         }
+        if text.contains('/') {
+            return Err(malformed(text));
+        }
         if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
             return Ok(Address::local(parse_port(text)?));
         }
@@ -66,7 +69,7 @@ impl Address {
             .strip_prefix('[')
             .and_then(|rest| rest.strip_suffix(']'));
         let host = in_brackets.unwrap_or(host);
-        match host.is_empty() || host.contains([' ', '[', ']', '/']) {
+        match host.is_empty() || host.contains([' ', '[', ']']) {
             true => Err(malformed(text)),
             false => Ok(Address::Tcp {
                 host: host.into(),

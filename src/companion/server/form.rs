@@ -37,16 +37,6 @@ pub enum Form {
 }
 
 impl Form {
-    /// The form for these flags, of which at most one is given.
-    pub fn of(lines: bool, null: bool, json: bool) -> Form {
-        match (lines, null, json) {
-            (true, ..) => Form::Ended(b'\n'),
-            (_, true, _) => Form::Ended(b'\0'),
-            (.., true) => Form::Json,
-            _ => Form::Exact,
-        }
-    }
-
     /// Writes a job. JSON contains its facts, if they are known.
     pub fn write(self, output: &mut Output, job: &Job, facts: Option<&Facts>) -> Outcome<()> {
         if self == Form::Json {
