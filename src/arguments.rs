@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn options_end_at_the_first_operand_where_the_style_asks_for_it() {
+    fn options_end_at_the_first_operand_if_the_style_requires_it() {
         let operands = ["one", "-q"].map(String::from).to_vec();
         let given = split("one -q", ParsingStyle::StopAtFirstFree);
         assert_eq!(given, Ok((String::new(), operands)));
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn an_argument_of_any_bytes_survives_the_way_through_text() {
+    fn an_argument_of_any_bytes_is_unchanged_by_conversion_to_text_and_back() {
         for bytes in [
             &b""[..],
             b"plain",

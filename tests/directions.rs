@@ -103,7 +103,7 @@ fn a_module_of_the_daemon_names_only_modules_below_it() {
 }
 
 #[test]
-fn no_module_depends_on_itself_through_others() {
+fn no_modules_depend_on_each_other_in_a_cycle() {
     for package in ["src", "src/companion"] {
         let names = names_of(package, "crate::");
         for start in names.keys() {
@@ -127,7 +127,7 @@ fn no_module_depends_on_itself_through_others() {
 }
 
 #[test]
-fn no_command_of_the_companion_names_another_but_for_the_metrics_of_the_console() {
+fn no_command_of_the_companion_uses_another_except_that_the_console_uses_metrics() {
     for (command, others) in names_of("src/companion/commands", "crate::commands::") {
         let is_served = command == "console" && others.iter().eq(["metrics"]);
         assert!(others.is_empty() || is_served, "{command} names {others:?}");

@@ -983,7 +983,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_valid_only_in_the_place_that_it_was_written_for() {
+    fn a_record_is_valid_only_at_the_segment_and_offset_it_was_written_to() {
         let other_places = [
             Place { number: 4, ..PLACE },
             Place { salt: 1, ..PLACE },
@@ -1018,7 +1018,7 @@ mod tests {
 
     /// So a job that is put again fits where its earlier put did.
     #[test]
-    fn a_put_never_outgrows_the_length_it_is_counted_with() {
+    fn a_put_is_never_longer_than_the_length_reserved_for_it() {
         for record in one_of_each() {
             assert!(record.len() <= record.max_len(), "{record:?}");
         }

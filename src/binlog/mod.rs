@@ -110,29 +110,29 @@
 //!
 //! | mechanism | promise | test |
 //! |---|---|---|
-//! | one encoding, checksums bound to place and salt (`format`) | damage is named, and never taken for a record | `a_flipped_bit_in_a_closed_log_is_noticed_or_harmless`, `a_frame_in_a_body_makes_no_damage_of_a_torn_tail` |
+//! | one encoding, checksums bound to place and salt (`format`) | damage is named, and never taken for a record | `a_flipped_bit_in_a_closed_log_is_noticed_or_harmless`, `a_torn_tail_with_a_frame_in_a_body_is_not_reported_as_damage` |
 //! | frames say how far the segment was synced | a torn tail is not taken for damage, nor damage for a torn tail | `the_newest_segment_cut_at_any_byte_gives_all_complete_changes_before_the_cut` |
 //! | order of a rotation (`log`) | a power cut tears the newest segment only | `a_power_cut_loses_nothing_acknowledged_if_every_write_is_synced` |
 //! | marks before removal (`tail`, `files`) | a segment is removed only when nothing needs it | `nothing_acknowledged_is_lost_whichever_operation_fails` |
 //! | group commit (`log`) | one sync serves all threads that wait | `waiting_for_another_threads_write_does_not_swallow_an_earlier_wake_up`, and the rows of `tests/bench` |
 //! | committer | changes that nobody waits for are written and synced in time | the simulator: `a record written during a sync is synced in time` |
 //! | the committer gets the writer next, once something is due | a disk that hangs costs no CPU | `the_committer_sleeps_while_another_thread_writes_and_then_syncs_what_is_due` |
-//! | one sync at a time, the first failure is final | nothing is acknowledged after a failure | the simulator: `a sync beside one that fails acknowledges nothing` |
+//! | one sync at a time, the first failure is final | nothing is acknowledged after a failure | the simulator: `a sync that runs while another one fails acknowledges nothing` |
 //! | `needed_for` | no client sees a job before its put is durable | `a_reply_about_a_job_waits_for_its_put_whatever_the_order_of_the_ids` |
 //! | puts leave two prepared segments unused | a full disk stops puts and nothing else | `a_full_disk_stops_puts_and_nothing_else` |
 //! | puts counted at their longest | a full disk stops nothing else with small jobs, too | `a_full_disk_has_room_for_every_change_of_small_jobs` |
 //! | backpressure | work on many jobs does not outrun a full disk | `updates_under_backpressure_never_outrun_a_full_disk` |
-//! | prepared segments removed by the writer | the next segment begins on a full disk, though a name takes room | `a_rename_that_finds_no_room_gets_that_of_prepared_segments` |
-//! | prepared segments are open | a segment begins when descriptors are short | `a_segment_begins_when_no_other_file_can_be_opened` |
+//! | prepared segments removed by the writer | the next segment begins on a full disk, though a name takes room | `a_rename_without_room_is_repeated_after_a_prepared_segment_is_removed` |
+//! | prepared segments are open | a segment begins when descriptors are short | `a_segment_begins_even_if_the_process_can_open_no_more_files` |
 //! | recycling | the steady state makes and removes no file | `the_steady_state_creates_and_removes_no_file` |
-//! | puts that wait register their length with the segments thread | a long put costs its files once, a refused one nothing | `the_files_for_a_large_put_beside_small_ones_are_made_once`, `a_put_that_is_refused_takes_no_disk` |
+//! | puts that wait register their length with the segments thread | a long put costs its files once, a refused one nothing | `the_files_for_a_large_put_beside_small_ones_are_made_once`, `a_refused_put_takes_no_disk_space` |
 //! | one more file for a long put, lengthened piece by piece | short puts do not wait for those of a long one | `short_puts_do_not_wait_for_the_files_of_a_long_one` |
 //! | credit for compaction | the bound on disk use | `disk_use_stays_bounded_under_endless_puts_and_deletes_beside_live_jobs` |
 //! | compaction for a put, bound on live bytes | on a full disk a delete makes room for the next put | `a_delete_on_a_full_disk_makes_room_for_the_next_put` |
 //! | shorter segments at the first start, longer ones later | a small disk suffices | `segments_are_short_enough_for_four_to_fit_and_longer_when_there_is_more_room` |
 //! | unsharing of copied blocks (reflinks) | a copy of the directory takes no room that deletes need | `a_copy_that_shares_its_blocks_takes_no_room_that_deletes_need` |
 //! | names are synced first (`recovery`) | a kill between a rename and its sync loses nothing | the simulator: `a job is acknowledged only when the name of its segment is durable` |
-//! | the first segment has its name before others are prepared (`recovery`) | a log that has lost all its segments is not taken for a new one | `a_log_whose_segments_are_all_gone_is_not_taken_for_a_new_one` |
+//! | the first segment has its name before others are prepared (`recovery`) | a log that has lost all its segments is not taken for a new one | `a_log_that_lost_all_its_segments_is_not_taken_for_a_new_one` |
 //! | copies first, then a mark, then removal (`import`) | beanstalkd's jobs are neither lost nor doubled | `a_power_cut_during_a_takeover_neither_loses_nor_doubles_a_job` |
 //! | lock of the directory, held by a descriptor (`storage`) | one server at a time, in the right directory | `removing_the_lock_file_admits_no_second_server`, `a_server_whose_directory_is_replaced_ends_without_touching_the_new_one` |
 //! | fencing: the lock is checked after each write, and each server has names and segments of its own (`lease`) | a server that has lost the lock acknowledges nothing and damages nothing | `a_lost_lock_loses_nothing_acknowledged_and_no_late_write_spoils_the_log` |

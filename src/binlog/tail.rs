@@ -1146,7 +1146,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_much_garbage_above_a_quarter_of_a_segment_and_of_the_live_bytes() {
+    fn compaction_begins_at_a_quarter_of_a_segment_and_of_the_live_bytes_in_garbage() {
         // The shortest length of the current segment with which it is much.
         let much = |mut tail: Tail| {
             (HEADER_LEN..BLOCK).find(|&offset| {

@@ -313,7 +313,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_question_names_how_many_jobs_are_in_which_state() {
+    fn the_confirmation_counts_the_jobs_in_each_state() {
         use State::*;
         for (states, words) in [
             (

@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_command_has_one_name_and_its_options_are_sound() {
+    fn command_names_are_unique_and_their_options_are_valid() {
         program(commands()).debug_assert();
     }
 }

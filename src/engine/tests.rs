@@ -78,7 +78,7 @@ fn reply(reply: Reply) -> Outcome {
 }
 
 #[test]
-fn a_command_costs_a_step_for_each_job_and_tube_that_it_looks_at() {
+fn a_command_costs_a_step_for_each_job_and_tube_that_it_examines() {
     let mut bench = Bench::new();
     let [few, many] = [9, 1600].map(|count| bench.watching(count));
     let other = bench.0.connect();
@@ -157,7 +157,7 @@ fn very_many_waiting_clients_are_served_in_slices_and_in_order() {
 
 /// Each of 1,000 tubes has a job of the one key, and very many clients wait.
 #[test]
-fn a_key_below_its_limit_again_does_not_cost_a_step_for_each_tube_and_client() {
+fn a_limit_with_room_again_does_not_cost_a_step_for_each_tube_and_client() {
     let mut bench = Bench::new();
     let other = bench.0.connect();
     (0..1000).for_each(|tube| bench.put(other, tube, "0 0 60 0 con:key"));
@@ -179,7 +179,7 @@ fn a_key_below_its_limit_again_does_not_cost_a_step_for_each_tube_and_client() {
 }
 
 #[test]
-fn a_key_may_be_in_a_thousand_tubes_and_a_put_into_one_more_is_refused() {
+fn jobs_with_one_limit_may_be_in_a_thousand_tubes_and_a_put_into_one_more_is_refused() {
     let mut bench = Bench::new();
     let id = bench.0.connect();
     (0..1000).for_each(|tube| bench.put(id, tube, "0 0 60 0 con:key"));

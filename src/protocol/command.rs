@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_are_told_apart_by_prefix() {
+    fn commands_are_recognized_by_their_prefix() {
         for line in [
             "reserve-with-timeout",
             "reserve-job",

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_tubes_is_one_reply_that_tells_its_length() {
+    fn a_list_of_tubes_is_one_reply_with_its_length() {
         let list = names(0..150);
         let mut whole = Vec::new();
         list.encode(&mut whole).unwrap();

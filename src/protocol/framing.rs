@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn the_framer_tells_whether_the_next_bytes_belong_to_a_body() {
+    fn the_framer_knows_whether_the_next_bytes_belong_to_a_body() {
         let mut framer = Framer::new(65535);
         let mut input: &[u8] = b"put 0 0 1 8000\r\nxxx";
         framer.next(&mut input);

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_a_thousand_jobs_is_one_reply_that_tells_its_length() {
+    fn a_list_of_a_thousand_jobs_is_one_reply_with_its_length() {
         let list = JobList {
             items: (0..1000).map(job).collect(),
             next: None,

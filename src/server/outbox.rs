@@ -793,7 +793,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_reads_nothing_is_given_up_after_a_time() {
+    fn a_client_that_reads_nothing_is_disconnected_after_a_time() {
         let (client, _theirs) = client();
         fill(&client);
         client.post(&mut vec![INSERTED], None);

@@ -23,7 +23,7 @@ fn told(output: Output) -> String {
 }
 
 #[test]
-fn each_scenario_tells_its_figures() {
+fn each_scenario_reports_its_figures() {
     let cost = [
         "throughput, ",
         "CPU per command, us",
@@ -76,7 +76,7 @@ fn two_servers_are_compared() {
 }
 
 #[test]
-fn a_server_that_does_not_start_ends_the_run() {
+fn a_run_ends_if_a_server_does_not_start() {
     let output = bench("crowd -r 1", Some("echo"));
     assert!(!output.status.success());
     let said = String::from_utf8_lossy(&output.stderr);

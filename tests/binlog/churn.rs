@@ -214,7 +214,7 @@ fn a_full_disk_has_room_for_every_change_of_small_jobs() {
 
 /// So is it on a disk that others fill while all jobs lie in the first segment.
 #[test]
-fn a_disk_that_others_fill_beside_a_young_log_stops_puts_and_nothing_else() {
+fn a_disk_that_others_fill_stops_puts_and_nothing_else_with_a_new_log() {
     for len in [100, 4500] {
         let (disk, mut server, mut random) = jobs_put(10, len);
         settle(&mut server);
@@ -233,7 +233,7 @@ fn a_disk_that_others_fill_beside_a_young_log_stops_puts_and_nothing_else() {
 /// The ends of segments that stay empty change as jobs of many sizes are put
 /// again.
 #[test]
-fn a_disk_that_others_fill_beside_a_long_log_stops_puts_and_nothing_else() {
+fn a_disk_that_others_fill_stops_puts_and_nothing_else_with_a_long_log() {
     for (longest, seed) in [(2000, 1), (8000, 2), (15_000, 3), (15_000, 4)] {
         let disk = Disk::default();
         let mut server = open(&disk, SHORT_SIZE);
@@ -357,7 +357,7 @@ fn a_delete_on_a_full_disk_makes_room_for_the_next_put() {
 }
 
 #[test]
-fn a_put_that_is_refused_takes_no_disk() {
+fn a_refused_put_takes_no_disk_space() {
     let (disk, mut server, mut random) = jobs_put(1, 100);
     let random = &mut random;
     settle(&mut server);
@@ -430,7 +430,7 @@ fn the_steady_state_creates_and_removes_no_file() {
 }
 
 #[test]
-fn a_segment_that_does_not_fit_is_made_smaller() {
+fn a_segment_is_made_smaller_when_a_full_one_does_not_fit() {
     let disk = Disk::default();
     disk.set_capacity(Some(100 << 10));
     let opened = start_with(&disk, SyncMode::Always, 10 << 20).ok().unwrap();

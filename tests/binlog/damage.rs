@@ -367,7 +367,7 @@ fn a_refused_start_changes_no_file() {
 /// Without segments but with spares, or with nothing in the only segment, it
 /// is not taken for a new log.
 #[test]
-fn a_log_whose_segments_are_all_gone_is_not_taken_for_a_new_one() {
+fn a_log_that_lost_all_its_segments_is_not_taken_for_a_new_one() {
     let (disk, _, jobs) = log(true);
     let (names, spares) = segments(&disk);
     let disk = without(&disk, &names[1..]);
@@ -412,7 +412,7 @@ fn a_start_is_refused_if_a_segment_cannot_be_written() {
 /// As when the file system has lost the contents of a file that was about to be
 /// removed.
 #[test]
-fn an_unreadable_obsolete_segment_does_not_refuse_a_start() {
+fn an_unreadable_obsolete_segment_does_not_prevent_a_start() {
     let (disk, ..) = log(true);
     let mut server = Server::open(&disk);
     let oldest = segments(&disk).0[0].clone();
@@ -484,7 +484,7 @@ fn an_obsolete_segment_that_cannot_be_removed_is_reported_and_stops_no_put() {
 /// It is right in its place only for those who know the segment's salt. And even
 /// then it does not count, as long as the frame of the body's record is there.
 #[test]
-fn a_frame_in_a_body_makes_no_damage_of_a_torn_tail() {
+fn a_torn_tail_with_a_frame_in_a_body_is_not_reported_as_damage() {
     for (knows_salt, spoilt) in [(true, 675..1187), (false, 0..512)] {
         forge(knows_salt, spoilt);
     }

@@ -54,7 +54,7 @@ fn segments_are_short_enough_for_four_to_fit_and_longer_when_there_is_more_room(
 /// A directory that gets another name may need another block or two: more than one
 /// prepared segment has, perhaps. And one of these may be impossible to remove.
 #[test]
-fn a_rename_that_finds_no_room_gets_that_of_prepared_segments() {
+fn a_rename_without_room_is_repeated_after_a_prepared_segment_is_removed() {
     let renames = |again, cannot_be_removed: Option<&str>| {
         let is_rename = |operation| {
             let disk = Disk::default();
@@ -88,7 +88,7 @@ fn a_rename_that_finds_no_room_gets_that_of_prepared_segments() {
 }
 
 #[test]
-fn a_segment_begins_when_no_other_file_can_be_opened() {
+fn a_segment_begins_even_if_the_process_can_open_no_more_files() {
     let disk = Disk::default();
     let mut server = Server::open(&disk);
     let random = &mut Random::new(1);
@@ -112,7 +112,7 @@ fn a_segment_begins_when_no_other_file_can_be_opened() {
 }
 
 #[test]
-fn each_reason_to_refuse_puts_is_reported_and_so_is_the_end_of_it() {
+fn each_reason_to_refuse_puts_is_reported_when_it_begins_and_when_it_ends() {
     let disk = Disk::default();
     let mut server = Server::open(&disk);
     let (told, events) = mpsc::channel();

@@ -296,7 +296,7 @@ fn a_needed_segment_of_zeros_is_refused_as_a_possible_stale_cache() {
 
 /// Each start begins a segment of its own.
 #[test]
-fn segments_without_jobs_are_removed_after_a_start_though_nothing_is_written() {
+fn segments_without_jobs_are_removed_after_a_start_even_if_nothing_is_written() {
     let shared = Shared::default();
     drop(Machine::new(&shared, 1).take_over());
     let log = Machine::new(&shared, 2).take_over().log;

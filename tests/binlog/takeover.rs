@@ -490,7 +490,7 @@ fn a_file_with_bytes_that_are_no_record_is_named_and_kept() {
 
 /// beanstalkd makes its files as long as they may become, and fills them up.
 #[test]
-fn a_file_that_is_filled_but_for_a_few_zeros_is_taken_over() {
+fn a_file_that_is_full_except_for_a_few_zeros_is_taken_over() {
     let mut file = version_7(&[put(1, b"one\r\n")]);
     for zeros in [1, 5, 83] {
         file.truncate(4 + 4 + 1 + 80 + 5 + zeros);
@@ -646,7 +646,7 @@ fn jobs_of_beanstalkd_do_not_replace_a_segment_that_is_lost() {
 }
 
 #[test]
-fn files_whose_numbers_leave_none_for_ours_are_refused() {
+fn a_takeover_is_refused_if_a_file_has_the_last_possible_number() {
     let name = format!("binlog.{}", u32::MAX - 1);
     let disk = disk_with(&[(&name, version_7(&[put(1, b"one\r\n")]))]);
     let flaw = "no file can come after one of this number";

@@ -57,7 +57,7 @@ fn expect_all_jobs(server: &Path, scene: &Scene, name: &str, next_id: u64) {
 }
 
 #[test]
-fn export7_writes_what_beanstalkd_starts_on() {
+fn beanstalkd_starts_on_the_files_that_export7_writes() {
     let Some(theirs) = beanstalkd() else { return };
     for server in servers() {
         let scene = written_by(&server);
@@ -68,7 +68,7 @@ fn export7_writes_what_beanstalkd_starts_on() {
 }
 
 #[test]
-fn repair_writes_what_our_server_starts_on() {
+fn a_server_starts_on_the_directory_that_repair_writes() {
     for server in servers() {
         let scene = written_by(&server);
         scene.tell(
@@ -135,7 +135,7 @@ fn verify_names_damage_and_repair_saves_the_rest() {
 }
 
 #[test]
-fn verify_names_a_job_of_which_only_later_records_are_left() {
+fn verify_names_a_job_whose_put_record_is_lost() {
     let scene = written_by_ours();
     damage(&scene, "jobs/binlog.1", offset_of(&scene, 6) + 30);
     scene.tell(
@@ -149,7 +149,7 @@ fn verify_names_a_job_of_which_only_later_records_are_left() {
 }
 
 #[test]
-fn a_torn_end_is_no_damage() {
+fn verify_does_not_report_a_torn_tail_as_damage() {
     let scene = written_by_ours();
     // A record that was begun, and never finished.
     let path = scene.folder.join("jobs/binlog.1");
@@ -190,7 +190,7 @@ fn live(scene: &Scene, flaw: &str) -> u64 {
 }
 
 #[test]
-fn verify_goes_on_after_a_lost_header_and_a_file_that_is_cut() {
+fn verify_continues_after_a_lost_header_and_a_truncated_file() {
     let scene = of_several_segments();
     damage(&scene, "jobs/binlog.2", 10);
     // The records of both files are there.
@@ -207,7 +207,7 @@ fn verify_goes_on_after_a_lost_header_and_a_file_that_is_cut() {
 }
 
 #[test]
-fn verify_and_repair_go_on_without_a_missing_segment() {
+fn verify_and_repair_continue_after_a_missing_segment() {
     let scene = of_several_segments();
     let newest = scene.out("ls -v jobs | grep binlog | tail -n 1");
     for name in ["binlog.2", newest.trim()] {
@@ -239,7 +239,7 @@ fn verify_and_repair_go_on_without_a_missing_segment() {
 }
 
 #[test]
-fn half_written_files_of_beanstalkd_are_understood() {
+fn verify_reports_the_unfinished_end_of_a_beanstalkd_file_and_no_damage() {
     let Some(theirs) = beanstalkd() else { return };
     let scene = written_by(&theirs);
     let offset = offset_of(&scene, 5);
@@ -297,7 +297,7 @@ fn export7_loses_no_job_that_its_server_can_take() {
 }
 
 #[test]
-fn export7_says_which_options_beanstalkd_does_not_know() {
+fn export7_names_the_options_that_beanstalkd_does_not_know() {
     let mut scene = Scene::start(&program("beanpoled"), &["-b", "jobs"]);
     scene.tell(
         "

@@ -5,7 +5,7 @@ use support::session::Scene;
 use support::{Client, put};
 
 #[test]
-fn clients_lists_who_puts_who_works_and_who_waits() {
+fn clients_lists_producers_workers_and_waiting_clients() {
     let scene = Scene::ours();
     let mut producer = scene.connect();
     producer.exchange("use mail", "USING mail");
@@ -55,7 +55,7 @@ fn clients_names_the_process_at_the_other_end_of_a_unix_socket() {
 }
 
 #[test]
-fn more_connections_than_one_reply_has_are_all_listed() {
+fn clients_lists_more_connections_than_one_reply_has() {
     let scene = Scene::ours();
     let mut many: Vec<Client> = (0..250).map(|_| scene.connect()).collect();
     many.iter_mut()

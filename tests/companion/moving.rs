@@ -40,7 +40,7 @@ fn jobs_move_between_any_two_servers() {
 }
 
 #[test]
-fn a_job_that_the_other_server_does_not_take_stays_where_it_is() {
+fn move_leaves_a_job_that_the_other_server_refuses() {
     for program in servers() {
         let (source, target) = (
             Scene::start(&program, &[]),
@@ -104,7 +104,7 @@ fn an_interrupted_move_or_copy_finishes_the_jobs_under_way_and_counts_them() {
 }
 
 #[test]
-fn a_load_that_is_killed_goes_on_from_its_note() {
+fn a_load_that_was_killed_continues_from_its_note() {
     on_each_server(&[], |scene| {
         let job =
             "{\"tube\":\"t\",\"state\":\"ready\",\"pri\":1,\"delay\":0,\"ttr\":1,\"body\":\"\"}\n";

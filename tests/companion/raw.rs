@@ -95,7 +95,7 @@ fn the_prompt_takes_the_options_of_a_put() {
 }
 
 #[test]
-fn the_prompt_remembers_what_was_typed() {
+fn the_prompt_has_a_history_of_its_lines() {
     on_each_server(&[], |scene| {
         let mut screen = type_all(
             &scene,

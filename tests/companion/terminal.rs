@@ -72,7 +72,7 @@ fn ls_counts_the_columns_of_wide_characters() {
 }
 
 #[test]
-fn a_command_of_work_has_no_terminal_to_ask_at() {
+fn a_command_that_work_runs_has_no_terminal() {
     on_each_server(&[], |scene| {
         scene.tell("$ beanpole put -q x");
         let ask = "exec beanpole work --all -- sh -c 'read answer < /dev/tty || exit 9'";
@@ -83,7 +83,7 @@ fn a_command_of_work_has_no_terminal_to_ask_at() {
 }
 
 #[test]
-fn a_changing_command_shows_the_name_of_a_server_with_a_warning_colour() {
+fn a_command_that_changes_jobs_shows_the_name_of_a_server_with_a_warning_colour() {
     on_each_server(&[], |scene| {
         scene.write("servers", format!("prod {} red", scene.port));
         let title = format!("prod {}\n", scene.address());

@@ -17,7 +17,7 @@ fn worker(scene: &Scene) -> Client {
 }
 
 #[test]
-fn a_poison_job_is_taken_from_a_busy_tube_whose_workers_wait() {
+fn bury_with_wait_takes_a_poison_job_before_waiting_workers_get_it() {
     let scene = Scene::ours();
     scene.tell("$ beanpole put -q -t mail poison 'poison too'");
     let is_over = AtomicBool::new(false);
@@ -82,7 +82,7 @@ fn a_poison_job_is_taken_from_a_busy_tube_whose_workers_wait() {
 }
 
 #[test]
-fn a_job_is_taken_when_its_worker_is_lost_or_late_or_gives_it_back() {
+fn bury_and_delete_with_wait_take_a_job_when_its_worker_is_lost_late_or_releases_it() {
     on_each_server(&[], |scene| {
         scene.tell("$ beanpole put -q -t mail one two; beanpole put -q -t mail -r 1 three; beanpole put -q -t mail four");
         let mut held: Vec<Client> = (0..4).map(|_| worker(&scene)).collect();
@@ -107,7 +107,7 @@ fn a_job_is_taken_when_its_worker_is_lost_or_late_or_gives_it_back() {
 }
 
 #[test]
-fn waiting_in_vain_for_a_reserved_job_is_reported_and_changes_nothing() {
+fn bury_with_wait_reports_a_job_that_stays_reserved_and_leaves_it() {
     on_each_server(&[], |scene| {
         scene.tell("$ beanpole put -q -t mail one");
         let held = worker(&scene);

@@ -80,7 +80,7 @@ fn why_names_the_limit_that_keeps_ready_jobs_from_workers() {
 }
 
 #[test]
-fn why_check_and_top_name_a_job_at_which_workers_are_lost() {
+fn why_check_and_top_name_a_job_that_makes_workers_crash() {
     on_each_server(&[], |scene| {
         scene.tell("$ beanpole put -q -t mail -d 100000 later\n$ beanpole put -q -t mail poison");
         let mut watcher = scene.connect();

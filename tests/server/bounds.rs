@@ -75,7 +75,7 @@ fn a_ready_job_takes_at_most_270_bytes_and_300_where_most_of_its_neighbours_are_
 }
 
 #[test]
-fn one_of_two_arriving_bodies_is_given_up_if_there_is_no_room_for_both() {
+fn one_of_two_incoming_bodies_is_refused_if_there_is_no_room_for_both() {
     let server = Server::start(["-z", "900000", "--max-memory", "1000000"]);
     let mut announcers = [server.connect(), server.connect()];
     for announcer in &mut announcers {

@@ -119,7 +119,7 @@ fn short_lived_clients_start_hardly_more_threads_than_clients_are_allowed() {
 
 /// The clients that still come are served by the same few.
 #[test]
-fn surplus_worker_threads_end_while_others_serve() {
+fn worker_threads_end_soon_after_most_clients_have_disconnected() {
     let daemon = Server::start([]);
     let port = daemon.port();
     let threads = || daemon.status("Threads").trim().parse::<usize>();
@@ -256,7 +256,7 @@ fn a_flood_of_jobs_does_not_end_a_server_whose_memory_is_limited() {
 }
 
 #[test]
-fn a_full_server_takes_little_more_memory_than_its_option_says() {
+fn a_full_server_takes_little_more_memory_than_max_memory() {
     const PUTS: usize = 1000;
     let daemon = Server::start(["--max-memory", "16M"]);
     let mut client = daemon.connect();

@@ -7,8 +7,8 @@
 mod activation;
 mod binlog;
 mod bounds;
+mod durability;
 mod ending;
-mod keeping;
 mod limits;
 mod listing;
 mod log;

@@ -20,7 +20,7 @@ fn patient(socket: UnixDatagram) -> UnixDatagram {
 }
 
 #[test]
-fn the_manager_is_told_of_readiness_once_clients_are_answered_and_of_the_stop() {
+fn the_manager_is_notified_when_clients_are_answered_and_when_the_server_stops() {
     let directory = Folder::new();
     let path = directory.join("notify");
     let manager = patient(UnixDatagram::bind(&path).expect("a socket"));

@@ -115,7 +115,7 @@ fn the_last_commands_of_a_half_closed_client_are_executed_while_it_holds_its_job
 }
 
 #[test]
-fn a_client_that_closes_while_it_waits_gives_its_jobs_back_at_once() {
+fn the_jobs_of_a_client_that_closes_while_it_waits_are_ready_at_once() {
     let server = Server::start([]);
     let mut client = server.connect();
     let id = client.put("x");
@@ -132,7 +132,7 @@ fn a_client_that_closes_while_it_waits_gives_its_jobs_back_at_once() {
 }
 
 #[test]
-fn a_client_that_closes_while_it_waits_swallows_no_job() {
+fn a_client_that_closes_while_it_waits_receives_no_job() {
     let server = Server::start([]);
     let mut client = server.connect();
     for round in 0..200 {
@@ -156,7 +156,7 @@ fn a_client_that_closes_while_it_waits_swallows_no_job() {
 }
 
 #[test]
-fn a_client_that_leaves_in_the_middle_of_a_reply_gives_the_job_back() {
+fn a_job_is_ready_again_when_its_client_closes_in_the_middle_of_the_reply() {
     let server = Server::start(["-z", "10000000"]);
     let mut client = server.connect();
     let body = vec![b'x'; 10_000_000];
@@ -204,7 +204,7 @@ fn a_client_that_does_not_read_delays_no_other_client() {
 }
 
 #[test]
-fn jobs_that_mature_together_are_all_ready() {
+fn jobs_whose_delays_end_together_are_all_ready() {
     const JOBS: usize = 20_000;
     let server = Server::start([]);
     let mut client = server.connect();

@@ -24,7 +24,7 @@ pub fn all() -> Vec<(&'static str, Plan)> {
         // One works on a job and asks for another, one waits, and one puts a job
         // while the server ends: nobody is given a job that they could not delete any more.
         (
-            "a server that stops hands on no job",
+            "a server that stops gives no job to a waiting client",
             plan(vec![
                 vec![asks(&[first, "reserve"]), asks(&["reserve"])],
                 vec![Deed::Awaits(0, 1), asks(&["reserve"])],
@@ -34,7 +34,7 @@ pub fn all() -> Vec<(&'static str, Plan)> {
         ),
         // There is one place, and so one worker.
         (
-            "the next client gets the place and the jobs of one that left",
+            "a closed connection makes room for the next client, which finds its jobs ready",
             Plan {
                 max_connections: 1,
                 ..plan(vec![vec![
@@ -53,7 +53,7 @@ pub fn all() -> Vec<(&'static str, Plan)> {
         // Of two jobs with a limit of one at a time, one is reserved. The place is
         // free by a delete, and then because a worker leaves.
         (
-            "a waiting client gets a job when its concurrency limit has a place",
+            "a waiting client gets a job when the concurrency limit has room again",
             plan(vec![
                 vec![
                     says(&["put 0 0 60 5 con:a\r\nfirst"]),
@@ -86,7 +86,7 @@ pub fn all() -> Vec<(&'static str, Plan)> {
         ),
         // The thread that answers leaves the rest to the worker.
         (
-            "an answer that the socket takes in part is sent to its end",
+            "an answer that was sent in part is completed",
             Plan {
                 room: 3,
                 ..plan(vec![vec![
@@ -125,7 +125,7 @@ pub fn all() -> Vec<(&'static str, Plan)> {
             },
         ),
         (
-            "a sync beside one that fails acknowledges nothing",
+            "a sync that runs while another one fails acknowledges nothing",
             Plan {
                 sync: SyncMode::Every(Duration::from_millis(4)),
                 max_job_size: 1000,
@@ -223,7 +223,7 @@ pub fn all() -> Vec<(&'static str, Plan)> {
             },
         ),
         (
-            "a server that stood still and kept its lease goes on",
+            "a server that stalled and kept its lease continues",
             Plan {
                 is_shared: true,
                 ..plan(vec![

@@ -549,7 +549,7 @@ mod tests {
     }
 
     #[test]
-    fn a_figure_at_its_limit_is_within_it() {
+    fn a_figure_equal_to_its_limit_is_within_it() {
         for (limit, value, level) in [
             (most("4,9"), 4, Level::Ok),
             (most("4,9"), 5, Level::Warning),
@@ -579,7 +579,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_verdict_names_only_the_figures_that_are_wrong() {
+    fn a_bad_result_names_only_the_figures_beyond_their_limits() {
         let readings = [
             reading("ready", 5, most("4,9")),
             reading("buried", 1, most("0")),

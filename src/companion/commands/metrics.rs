@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bound_keeps_tubes_in_trouble_first_and_then_the_largest() {
+    fn a_bound_selects_tubes_in_trouble_first_and_then_the_largest() {
         let watched = "current-watching: 1\ncurrent-jobs-ready";
         let (small, large) = (format!("{watched}: 1"), format!("{watched}: 9"));
         let tubes = [

@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restart_is_a_gap_and_a_slow_server_is_none() {
+    fn a_restart_leaves_a_gap_and_a_slow_reply_does_not() {
         let mut curves = Curves::new(Some(seconds(0)));
         curves.note(seconds(2), [1, 0, 0, 0], [2, 0, 0, 0]);
         // The server answers late, but it is the same.

@@ -501,7 +501,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_search_asks_for_each_id_once_and_for_those_near_the_first_jobs_at_first() {
+    fn a_search_asks_for_each_id_once_and_begins_near_the_first_jobs() {
         let ranges: Vec<_> = Search::around([40, 50, 400].into(), 1000).collect();
         assert_eq!(ranges[..5], [40..50, 24..40, 50..66, 400..416, 384..400]);
         let mut ids: Vec<u64> = ranges.into_iter().flatten().collect();

@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_not_of_the_protocol_are_an_error_at_once() {
+    fn bytes_that_are_no_reply_are_an_error_at_once() {
         for wire in [
             &b"HTTP/1.1 400 Bad Request\r\n"[..],
             b"OK\r\n",

@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_jobs_is_read_with_the_place_to_go_on() {
+    fn a_list_of_jobs_is_read_with_the_id_to_continue_from() {
         let list = b"---\njobs:\n- {id: 7, tube: \"a\", size: 5}\n- {id: 9}\nnext: 12\n";
         let (jobs, next) = super::list(list).unwrap();
         let pairs: Vec<_> = jobs[0].iter().collect();

@@ -285,7 +285,7 @@ mod tests {
 
     /// With ten thousand tubes, to arrange them takes longer than a key may.
     #[test]
-    fn a_key_that_changes_no_order_sorts_nothing() {
+    fn a_key_that_does_not_change_the_order_causes_no_sorting() {
         let server = Server::parse("11300").unwrap();
         let server = Watched::new(server, Duration::MAX, Duration::MAX);
         let tube = |number: u32| TubeName::parse(format!("t{number:05}").as_bytes()).unwrap();

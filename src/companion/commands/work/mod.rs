@@ -608,7 +608,7 @@ mod tests {
     }
 
     #[test]
-    fn reservations_that_ended_without_a_trace_are_counted_separately() {
+    fn reservations_that_ended_with_neither_release_nor_timeout_are_counted_separately() {
         for (tries, vanished) in [
             (tries(1, 0, 0, 0), None),
             (tries(3, 0, 0, 0), None),

@@ -48,7 +48,7 @@ fn load_buries_its_jobs_over_a_new_connection_after_the_first_is_lost() {
 
 /// Without one, it says how to bury them.
 #[test]
-fn load_says_how_to_bury_jobs_that_it_could_not_and_does_not_count_them() {
+fn load_says_how_to_bury_the_jobs_that_it_could_not_bury_and_does_not_count_them() {
     let session = "$ beanpole load -a LINE dump
 ! beanpole load: dump line 6: 127.0.0.1:LINE: the server closed the connection
 ! 2 jobs that should be buried are delayed for 136 years instead: 'seq 2 3 | beanpole bury -a 127.0.0.1:LINE -' buries them
@@ -109,7 +109,7 @@ $ beanpole ls -q from to
 }
 
 #[test]
-fn put_says_how_far_it_came_when_the_server_is_lost() {
+fn put_reports_how_far_it_got_when_the_server_is_lost() {
     let (listener, port) = listen();
     let server = thread::spawn(move || {
         let (mut stream, _) = listener.accept().expect("a client");
@@ -138,7 +138,7 @@ fn put_says_how_far_it_came_when_the_server_is_lost() {
 }
 
 #[test]
-fn put_goes_on_with_the_next_server_that_serves() {
+fn put_continues_with_the_next_server_that_answers() {
     on_each_server(&[], |scene| {
         let other = Scene::ours();
         let (gone, second) = (line_cut_at(&scene, "INSERTED", 1, false), other.address());
@@ -155,7 +155,7 @@ fn put_goes_on_with_the_next_server_that_serves() {
 }
 
 #[test]
-fn work_goes_to_the_first_server_that_serves() {
+fn work_connects_to_the_first_server_that_answers() {
     on_each_server(&[], |mut scene| {
         let (frozen, other) = (Scene::ours(), Scene::ours());
         frozen.signal(Signal::SIGSTOP);
