@@ -7,8 +7,7 @@
 //!    [`disconnect`](Engine::disconnect),
 //! 2. has it [`execute`](Engine::execute) each request, in order,
 //! 3. calls [`tick`](Engine::tick) at the time that
-//!    [`wake_at`](Engine::wake_at) names, or later if no connection
-//!    [waits](Engine::has_waiting), and
+//!    [`wake_at`](Engine::wake_at) names, and
 //! 4. does what [`Effects`] holds after each of these calls: sends the answers
 //!    to connections whose waiting has ended, and keeps a record of the
 //!    changes.
@@ -328,13 +327,6 @@ impl Engine {
             true => Some(Time::default()),
             false => self.wheel.wake_at,
         }
-    }
-
-    /// Whether any connection waits for a job. If none does, no client can see
-    /// that a tick comes late: before each request the engine ticks once if
-    /// something is due.
-    pub fn has_waiting(&self) -> bool {
-        self.connections_now.waiting > 0
     }
 
     /// Whether this connection holds no job and waits for none.

@@ -235,14 +235,3 @@ fn commands_of_workers_are_never_refused_for_memory() {
     let outcome = bench.ask(producer, "put 0 0 60 0\r\n\r\n").0;
     assert!(matches!(outcome, Outcome::Reply(Reply::Inserted(_))));
 }
-
-#[test]
-fn the_engine_knows_whether_a_connection_waits() {
-    let mut bench = Bench::new();
-    let [waiting, other] = [0; 2].map(|_| bench.0.connect());
-    assert!(!bench.0.has_waiting());
-    bench.ask(waiting, "reserve\r\n");
-    assert!(bench.0.has_waiting());
-    bench.ask(other, "put 0 0 60 0\r\n\r\n");
-    assert!(!bench.0.has_waiting());
-}

@@ -313,17 +313,14 @@ impl Engine {
 
     pub(super) fn set_tube_timer(&mut self, index: TubeIndex) {
         let tube = &mut self.tubes[index];
-        if let Some(due) = tube.next_event() {
-            self.wheel.set(Owner::Tube(index), &mut tube.timer, due);
-        }
+        let (owner, due) = (Owner::Tube(index), tube.next_event());
+        self.wheel.set(owner, due, &mut tube.timer);
     }
 
     pub(super) fn set_connection_timer(&mut self, index: ConnectionIndex) {
         let connection = &mut self.connections[index];
-        if let Some(due) = connection.next_event() {
-            let timer = &mut connection.timer;
-            self.wheel.set(Owner::Connection(index), timer, due);
-        }
+        let (owner, due) = (Owner::Connection(index), connection.next_event());
+        self.wheel.set(owner, due, &mut connection.timer);
     }
 }
 

@@ -61,12 +61,12 @@ impl<Owner: Copy + Ord> Wheel<Owner> {
         }
     }
 
-    /// Has a timer ring at this time or earlier. Its owner keeps in `timer` when
-    /// it rings.
-    pub fn set(&mut self, owner: Owner, timer: &mut Option<Time>, due: Time) {
-        if timer.is_some_and(|earlier| earlier <= due) {
+    /// Has a timer ring at this time or earlier, if there is one. Its owner keeps in
+    /// `timer` when it rings.
+    pub fn set(&mut self, owner: Owner, due: Option<Time>, timer: &mut Option<Time>) {
+        let Some(due) = due.filter(|due| timer.is_none_or(|set| *due < set)) else {
             return;
-        }
+        };
         self.clear(owner, timer);
         *timer = Some(due);
         let level = self.level(due);
@@ -173,7 +173,7 @@ mod tests {
         for bit in 0..63 {
             let mut wheel = Wheel::new(at(NOW));
             let time = NOW + (1 << bit);
-            wheel.set(7, &mut None, at(time));
+            wheel.set(7, Some(at(time)), &mut None);
             assert_eq!(due(&mut wheel, time - 1), [], "2^{bit} ns");
             assert!(wheel.wake_at <= Some(at(time)));
             assert_eq!(due(&mut wheel, time), [7], "2^{bit} ns");
@@ -185,10 +185,10 @@ mod tests {
     fn a_timer_is_only_ever_set_to_an_earlier_time_and_can_be_cleared() {
         let mut wheel = Wheel::new(at(NOW));
         let (mut a, mut b) = (None, None);
-        wheel.set(1, &mut a, at(NOW + 10));
-        wheel.set(1, &mut a, at(NOW + 1_000_000_000));
-        wheel.set(2, &mut b, at(NOW + 20));
-        wheel.set(2, &mut b, at(NOW - 10));
+        wheel.set(1, Some(at(NOW + 10)), &mut a);
+        wheel.set(1, Some(at(NOW + 1_000_000_000)), &mut a);
+        wheel.set(2, Some(at(NOW + 20)), &mut b);
+        wheel.set(2, Some(at(NOW - 10)), &mut b);
         assert_eq!((a, b), (Some(at(NOW + 10)), Some(at(NOW - 10))));
         assert_eq!(due(&mut wheel, NOW), [2]);
         wheel.clear(1, &mut a);
@@ -201,7 +201,7 @@ mod tests {
         let second = 1_000_000_000;
         let mut timers: Vec<Option<Time>> = vec![None; 5000];
         for (owner, timer) in (0_u32..).zip(&mut timers) {
-            wheel.set(owner, timer, at(100 * second + u64::from(owner)));
+            wheel.set(owner, Some(at(100 * second + u64::from(owner))), timer);
         }
         let (mut due, now) = (Vec::new(), at(101 * second));
         for slice in 1..=5 {
@@ -234,7 +234,7 @@ mod tests {
                 _ => {
                     let due = at(now + next() % span);
                     let before = timer.unwrap_or(due);
-                    wheel.set(owner as u32, timer, due);
+                    wheel.set(owner as u32, Some(due), timer);
                     assert_eq!(*timer, Some(due.min(before)));
                 }
             }

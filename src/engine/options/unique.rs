@@ -148,8 +148,7 @@ impl Engine {
     }
 
     pub(in crate::engine) fn set_keys_timer(&mut self) {
-        if let Some(&(due, _)) = self.unique.ends.first() {
-            self.wheel.set(Owner::Keys, &mut self.keys_timer, due);
-        }
+        let due = self.unique.ends.first().map(|&(due, _)| due);
+        self.wheel.set(Owner::Keys, due, &mut self.keys_timer);
     }
 }
