@@ -3,7 +3,7 @@
 
 use super::workers::Workers;
 use super::{Listener, Stream, shared::Shared};
-use crate::log;
+use crate::{log, sys};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io;
@@ -61,9 +61,9 @@ impl Acceptor<'_> {
 
     /// Takes a connection. Returns whether more can come from this listener.
     fn accept(&self, listener: &Listener) -> bool {
-        let error = match listener.accept() {
-            Ok(stream) => {
-                self.connect(stream);
+        let error = match sys::accept(listener.socket.as_fd()) {
+            Ok(socket) => {
+                self.connect(Stream(socket));
                 return true;
             }
             Err(error) => error,

@@ -1,9 +1,7 @@
 //! Where to listen: addresses, and the sockets bound to them.
 
-#[cfg(not(simulated))]
-use super::Stream;
 use super::socket_file::{SocketAccess, SocketFile, new_socket};
-use crate::{log, sys};
+use crate::log;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::socket::{
     AddressFamily, Backlog, SockType, SockaddrLike, SockaddrStorage, UnixAddr, bind, getsockname,
@@ -15,7 +13,7 @@ use std::fmt;
 use std::fs;
 use std::io;
 use std::net::{IpAddr, ToSocketAddrs};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
@@ -77,7 +75,6 @@ impl fmt::Display for Address {
 pub struct Listener {
     /// Readable when a client has connected.
     pub socket: OwnedFd,
-    is_unix: bool,
     /// The address of the socket itself, for people to read.
     name: String,
     /// The socket's file, if we have made it. It is removed at the end, if it
@@ -153,7 +150,6 @@ impl Listener {
         };
         Ok(Listener {
             socket,
-            is_unix: address.family() == Some(AddressFamily::Unix),
             name,
             file: None,
         })
@@ -170,23 +166,6 @@ impl Listener {
         // Accepting must not block if the client is gone again.
         fcntl(&self.socket, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
         Ok(())
-    }
-
-    #[cfg(not(simulated))]
-    /// The next connection. Its socket has the listener's options, but it is
-    /// blocking.
-    ///
-    /// # Errors
-    ///
-    /// As for `accept(2)`; also if no connection is waiting.
-    pub fn accept(&self) -> nix::Result<Stream> {
-        let socket = sys::accept(self.socket.as_fd())?;
-        // TCP counts the bytes that come by itself; a Unix socket has to be asked to.
-        // The count tells whether a closed client has sent what is not executed yet.
-        if self.is_unix {
-            sys::count_received(&socket).ok();
-        }
-        Ok(Stream(socket))
     }
 }
 

@@ -493,12 +493,7 @@ impl Outbox {
 
     /// Forgets everything: the connection has ended.
     fn clear(&mut self) {
-        *self = Outbox {
-            answer: std::mem::take(&mut self.answer),
-            worker: self.worker,
-            is_stopped: self.is_stopped,
-            ..Outbox::default()
-        };
+        (self.ready, self.waiting, self.sending) = Default::default();
     }
 }
 

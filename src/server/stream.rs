@@ -26,9 +26,9 @@ pub struct Stream(pub OwnedFd);
 
 impl Stream {
     /// Reads at most `most` bytes, and appends them to the buffer, as far as
-    /// that has capacity. 0 if the peer sends nothing more.
+    /// that has capacity. 0 if the peer sends nothing more. A signal may interrupt it.
     pub fn read(&self, buffer: &mut Vec<u8>, most: usize) -> io::Result<usize> {
-        retry(|| sys::receive(self.0.as_fd(), buffer, most))
+        sys::receive(self.0.as_fd(), buffer, most)
     }
 
     /// Writes as much of these pieces as can be written without waiting, and
@@ -36,24 +36,28 @@ impl Stream {
     pub fn try_write(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
         let (socket, flags) = (self.0.as_raw_fd(), MsgFlags::MSG_DONTWAIT);
         // One piece, the usual case, is cheaper to send as such.
-        let written = retry(|| match pieces {
-            [piece] => Ok(send(socket, piece, flags)?),
-            pieces => Ok(sendmsg::<()>(socket, pieces, &[], flags, None)?),
-        });
+        let written = match pieces {
+            [piece] => send(socket, piece, flags),
+            pieces => sendmsg::<()>(socket, pieces, &[], flags, None),
+        };
         match written {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
-            written => written,
+            Err(Errno::EAGAIN | Errno::EINTR) => Ok(0),
+            written => Ok(written?),
         }
     }
 
     /// Waits until something can be written, or until this time is over. Returns
-    /// whether something can be written, or the connection has ended.
+    /// false if it is over; otherwise something can be written, the connection has
+    /// ended, or a signal has interrupted this.
     pub fn await_writable(&self, time: Option<Duration>) -> io::Result<bool> {
         let longest = PollTimeout::MAX;
         let time = time.map(|time| PollTimeout::try_from(time).unwrap_or(longest));
         let time = time.unwrap_or(PollTimeout::NONE);
         let mut socket = [PollFd::new(self.0.as_fd(), PollFlags::POLLOUT)];
-        retry(|| Ok(poll(&mut socket, time)? > 0))
+        match poll(&mut socket, time) {
+            Err(Errno::EINTR) => Ok(true),
+            ready => Ok(ready? > 0),
+        }
     }
 
     /// What counts as the peer's address: one machine usually has all addresses of IPv6
@@ -147,15 +151,6 @@ impl fmt::Display for Stream {
     }
 }
 
-fn retry<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
-    loop {
-        match call() {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            result => return result,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -185,12 +180,6 @@ mod tests {
             .try_write(&[IoSlice::new(b"x")])
             .unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
-    }
-
-    #[test]
-    fn a_call_interrupted_by_a_signal_is_retried() {
-        let mut calls = [Err(io::ErrorKind::Interrupted.into()), Ok(7)].into_iter();
-        assert_eq!(retry(|| calls.next().unwrap()).unwrap(), 7);
     }
 
     #[test]

@@ -168,6 +168,7 @@ impl<'a> Worker<'a> {
                         return Err(io::Error::other("silent for too long"));
                     }
                 }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
                 Ok(count) => {
                     self.input.received += count as u64;

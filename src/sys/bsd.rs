@@ -92,10 +92,6 @@ pub fn peer(socket: &OwnedFd) -> nix::Result<String> {
     getpeereid(socket).map(|(user, _)| format!("uid={user}"))
 }
 
-pub fn count_received(_: &OwnedFd) -> nix::Result<()> {
-    Ok(())
-}
-
 /// There is no such count.
 pub fn received(_: &OwnedFd) -> Option<u64> {
     None

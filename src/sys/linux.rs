@@ -69,25 +69,31 @@ impl AsFd for HangupList {
     }
 }
 
-/// Accepts a connection, which is blocking.
+/// Accepts a connection. It has the options of its listener, but it is blocking.
+///
+/// # Errors
+///
+/// As for `accept(2)`; also if no connection is waiting.
 pub fn accept(listener: BorrowedFd<'_>) -> nix::Result<OwnedFd> {
     let fd = accept4(listener.as_raw_fd(), SockFlag::SOCK_CLOEXEC)?;
     // SAFETY: the kernel has just opened it, so nobody else owns it.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+    count_received(&socket);
+    Ok(socket)
 }
 
 /// Has the kernel count what is read from a Unix socket, for [`received`]. Each
 /// byte that is read moves the place from which bytes would be peeked at, which
-/// nobody does. (That of TCP is counted already.)
-pub fn count_received(socket: &OwnedFd) -> nix::Result<()> {
+/// nobody does. (What is read by TCP is counted anyway, and old kernels refuse this
+/// there.)
+fn count_received(socket: &OwnedFd) {
     let (fd, start) = (socket.as_raw_fd(), PEEK_FROM);
     let len = size_of_val(&start) as libc::socklen_t;
     // SAFETY: the kernel reads this int.
-    let done = unsafe {
+    unsafe {
         let start = (&raw const start).cast();
-        libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_PEEK_OFF, start, len)
-    };
-    Errno::result(done).map(drop)
+        libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_PEEK_OFF, start, len);
+    }
 }
 
 const PEEK_FROM: libc::c_int = libc::c_int::MAX;

@@ -307,6 +307,25 @@ fn an_idle_client_is_disconnected_unless_it_waits_or_holds_a_job() {
     holding.expect_end();
 }
 
+/// A read that has a timeout is interrupted when the process is stopped and continued.
+#[test]
+fn a_connection_outlives_a_stop_and_a_continuation_of_the_process() {
+    let daemon = Server::start(["--idle-timeout", "60"]);
+    let mut client = daemon.connect();
+    for _ in 0..3 {
+        client.exchange("use a", "USING a");
+        eventually("its worker reads", || {
+            daemon.sleeps().is_ok_and(|sleeps| sleeps.is_some())
+        });
+        daemon.signal(Signal::SIGSTOP);
+        eventually("all threads stand still", || {
+            daemon.status("State").starts_with('T')
+        });
+        daemon.signal(Signal::SIGCONT);
+    }
+    client.exchange("use b", "USING b");
+}
+
 /// Starts a daemon whose number of threads can be limited. Root may have any
 /// number of threads, so as root the daemon becomes another user. `None` if the
 /// tests for root do not run.
