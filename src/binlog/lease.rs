@@ -15,10 +15,10 @@
 //!
 //! - *Write, sync, check the lock, answer.* A server that takes the lock writes a line
 //!   of its own, its fencing token, into the lock's file before it reads anything
-//!   else. After each write and sync, and before it answers, a server reads that file:
-//!   this is the *lock check*. If its own line is still there, the next server will
-//!   read all that it has written. (A check before the write would prove nothing: the
-//!   lock may be lost between the two.)
+//!   else. When a change is written and synced, and before it is acknowledged, a server
+//!   reads that file: this is the *lock check*. If its own line is still there, the next
+//!   server will read all that it has written. (A check before the write would prove
+//!   nothing: the lock may be lost between the two.)
 //! - *No server writes where another one may write.* A server begins a segment
 //!   of its own, in a file that it has made itself, and never appends to the
 //!   records of another server. (Recovery writes these once more as it has read
@@ -39,14 +39,16 @@
 //!
 //! # The lease
 //!
-//! Fencing keeps a server that has lost the lock from acknowledging a change. But a
-//! reply that changes nothing waits for no sync and so for no lock check: RESERVED,
-//! FOUND, TIMED_OUT, statistics. Meanwhile another server may have deleted these jobs.
-//! So right before replies leave, the outbox asks
+//! A reply that changes nothing, such as RESERVED, FOUND, TIMED_OUT, statistics, waits
+//! for no sync. But another server may have deleted these jobs meanwhile. So there is one
+//! rule for all replies. Right before they leave, the outbox asks
 //! [`ensure_lease`](Binlog::ensure_lease), which relies on the last lock check that
 //! succeeded, or makes another one:
 //!
-//! - *That check began at most [`LEASE`] ago.* The storage gives the lock of a
+//! - *It began when all that is durable now was durable.* So no change is acknowledged
+//!   without a check after its write and sync. Threads that were told of the same commit
+//!   use the same check.
+//! - *It began at most [`LEASE`] ago.* The storage gives the lock of a
 //!   silent machine away only after a longer time. The clock is read before a check
 //!   begins and right before the reply is sent, so a process that was stopped at any
 //!   moment between these two makes another check. The clock also runs while the machine
@@ -320,39 +322,50 @@ pub const LEASE: Duration = Duration::from_secs(5);
 /// reads pays little.
 pub const RECHECK_AFTER: Duration = Duration::from_millis(50);
 
-/// How often a server that has nothing to write checks that the directory is still its
-/// own. Without this, clients could wait in `reserve` for ever, at a server that
-/// gets no jobs any more.
-pub(super) const CHECK_EVERY: Duration = Duration::from_secs(2);
+/// How often a server that sends nothing checks that the directory is still its own.
+/// Without this, clients could wait in `reserve` for ever, at a server that gets no jobs
+/// any more.
+const CHECK_EVERY: Duration = Duration::from_secs(2);
 
-/// The lease of a server on shared storage.
+/// The lease of a server on shared storage: what the last successful lock check covers.
+/// Both values only grow, so it does no harm to read one of them a check later than the
+/// other.
 #[derive(Default)]
 pub(super) struct Lease {
-    /// When the last successful lock check began, in nanoseconds by the clock of the
-    /// storage; 0 before the first one.
+    /// When that check began, in nanoseconds by the clock of the storage; 0 before the
+    /// first one.
     checked_at: AtomicU64,
-    /// Held by a thread while it checks the lock for a reply.
+    /// Up to which LSN the log was durable then.
+    covered: AtomicU64,
+    /// Held by a thread while it checks the lock.
     checking: Mutex<()>,
 }
 
 impl Binlog {
     /// Makes sure that replies may leave now: that the directory was ours a moment
-    /// ago, by a lock check if need be. On shared storage, nothing may leave after an
-    /// error. Call it right before, and not under the server's lock.
+    /// ago, and after all that is durable was written, by a lock check if need be. On
+    /// shared storage, nothing may leave after an error. Call it right before, and not
+    /// under the server's lock.
     pub fn ensure_lease(&self) -> Result<(), Failed> {
         let Some(lock) = self.storage.shared_lock() else {
             return Ok(());
         };
-        let ready_at = lock.now();
-        while !self.lease.is_valid_for(ready_at, lock.now()) {
+        let durable = || self.durable.load(Ordering::Acquire);
+        let (needed, ready_at) = (durable(), lock.now());
+        let is_valid = || self.lease.is_valid_for(needed, ready_at, lock.now());
+        while !is_valid() {
             // Other threads with replies use the same check.
             let checking = locked(self.lease.checking.lock());
-            let checked = match self.lease.is_valid_for(ready_at, lock.now()) {
+            let checked = match is_valid() {
                 true => Ok(()),
-                false => self.check_lock(),
+                false => {
+                    let (covered, began) = (durable(), lock.now());
+                    let checked = lock.check();
+                    checked.map(|()| self.lease.renew(covered, began))
+                }
             };
             drop(checking);
-            checked.map_err(|error| self.fail(error))?;
+            checked.map_err(|error| self.fail(Error::Lost(error)))?;
         }
         match self.failure.get() {
             None => Ok(()),
@@ -360,30 +373,30 @@ impl Binlog {
         }
     }
 
-    /// Whether the directory is still ours.
-    pub(super) fn check_lock(&self) -> Result<(), Error> {
-        if let Some(lock) = self.storage.shared_lock() {
-            let began = lock.now();
-            lock.check().map_err(Error::Lost)?;
-            self.lease.renew(began);
-        }
-        Ok(())
+    /// How long the thread that ensures the lease while nothing is sent may sleep.
+    pub(super) fn longest_sleep(&self) -> Duration {
+        let shared = self.storage.shared_lock();
+        shared.map_or(Duration::MAX, |_| CHECK_EVERY)
     }
 }
 
 impl Lease {
-    /// Notes a successful lock check that began at this moment.
-    fn renew(&self, began: Duration) {
+    /// Notes a successful lock check that began at this moment, when the log was durable
+    /// up to `covered`.
+    fn renew(&self, covered: u64, began: Duration) {
         let nanos = u64::try_from(began.as_nanos()).unwrap_or(u64::MAX);
-        self.checked_at.fetch_max(nanos, Ordering::AcqRel);
+        self.covered.store(covered, Ordering::Release);
+        self.checked_at.store(nanos, Ordering::Release);
     }
 
-    /// Whether replies may leave now that were ready at `ready_at`.
-    fn is_valid_for(&self, ready_at: Duration, now: Duration) -> bool {
+    /// Whether replies may leave now that were ready at `ready_at`, when the log was
+    /// durable up to `needed`.
+    fn is_valid_for(&self, needed: u64, ready_at: Duration, now: Duration) -> bool {
         let checked_at = self.checked_at.load(Ordering::Acquire);
         let checked_at = Duration::from_nanos(checked_at);
         let is_recent = checked_at + RECHECK_AFTER >= ready_at;
-        !checked_at.is_zero() && is_recent && checked_at + LEASE > now
+        let is_covered = self.covered.load(Ordering::Acquire) >= needed;
+        !checked_at.is_zero() && is_covered && is_recent && checked_at + LEASE > now
     }
 }
 
@@ -538,15 +551,24 @@ mod tests {
     fn a_reply_needs_a_lock_check_that_is_recent_when_it_is_ready_and_not_old_when_it_is_sent() {
         let at = Duration::from_millis;
         let lease = Lease::default();
-        assert!(!lease.is_valid_for(at(0), at(0)), "nothing was checked yet");
-        lease.renew(at(10_000));
-        assert!(lease.is_valid_for(at(9_000), at(10_000)));
-        assert!(lease.is_valid_for(at(10_050), at(10_050)));
-        assert!(!lease.is_valid_for(at(10_051), at(10_051)));
-        assert!(lease.is_valid_for(at(10_050), at(14_999)));
-        assert!(!lease.is_valid_for(at(10_050), at(15_000)));
-        // A check that began before another one, and ended after it.
-        lease.renew(at(9_900));
-        assert!(lease.is_valid_for(at(10_050), at(10_050)));
+        let is_valid = |ready_at, now| lease.is_valid_for(44, at(ready_at), at(now));
+        assert!(!is_valid(0, 0), "nothing was checked yet");
+        lease.renew(44, at(10_000));
+        assert!(is_valid(9_000, 10_000));
+        assert!(is_valid(10_050, 10_050));
+        assert!(!is_valid(10_051, 10_051));
+        assert!(is_valid(10_050, 14_999));
+        assert!(!is_valid(10_050, 15_000));
+    }
+
+    #[test]
+    fn a_lock_check_before_a_write_does_not_cover_it() {
+        let at = Duration::from_millis(10_000);
+        let lease = Lease::default();
+        lease.renew(44, at);
+        assert!(lease.is_valid_for(44, at, at));
+        assert!(!lease.is_valid_for(45, at, at));
+        lease.renew(45, at);
+        assert!(lease.is_valid_for(45, at, at));
     }
 }

@@ -19,8 +19,6 @@
 //! - With `Always`, the writer is free only when all waiters are notified.
 //! - When something is due while another thread writes, the committer gets the writer
 //!   next. It does not poll.
-//! - On shared storage, a check of the directory's lock follows each write and sync:
-//!   see `lease`.
 //!
 //! Why nothing simpler? With a mutex around writing and syncing, all threads
 //! that come during a sync would sync one after the other. With a condition
@@ -32,7 +30,6 @@ use super::files::{Prepared, name_segment};
 use super::format::{
     FRAME_LEN, Frame, HEADER_LEN, Header, Place, Record, prepared_name, segment_name,
 };
-use super::lease::CHECK_EVERY;
 use super::storage::File;
 use super::tail::Step;
 use super::{Binlog, Event, Failed, Lsn, SyncMode, locked};
@@ -150,7 +147,10 @@ impl Binlog {
     /// Writes all that was appended (and syncs it, with `Always`), and notifies all
     /// waiters whose records were among it.
     fn write(&self, mut writer: Box<Writer>) -> Result<(), Failed> {
-        let end = self.write_and_sync(&mut writer)?;
+        let end = writer.write(self)?;
+        if self.sync == SyncMode::Always {
+            self.sync_written()?;
+        }
         let mut queue = self.commit_queue();
         self.durable.store(end.0, Ordering::Release);
         let done = queue.waiters.extract_if(.., |(lsn, _)| *lsn <= end);
@@ -183,17 +183,6 @@ impl Binlog {
         tell(done);
         self.ask_for_upkeep();
         kept().map(drop)
-    }
-
-    /// Writes, syncs, checks that the directory is still ours, in this order, and
-    /// returns up to where. Each reply waits for this.
-    fn write_and_sync(&self, writer: &mut Writer) -> Result<Lsn, Failed> {
-        let end = writer.write(self)?;
-        if self.sync == SyncMode::Always {
-            self.sync_written()?;
-        }
-        self.check_lock().map_err(|error| self.fail(error))?;
-        Ok(end)
     }
 
     /// Makes sure that what was appended is written soon (and synced, except with
@@ -306,9 +295,11 @@ impl Binlog {
     fn commit_until_closed(&self, mut tell: impl FnMut(Event<'_>)) {
         // Set before the queue is read: so who asks for something later wakes this thread.
         self.committer.get_or_init(thread::current);
-        let shared = self.storage.shared_lock();
-        let longest = shared.map_or(Duration::MAX, |_| CHECK_EVERY);
-        while self.failure.get().is_none() && self.commit_for_others().is_ok() {
+        let longest = self.longest_sleep();
+        while self.failure.get().is_none()
+            && self.commit_for_others().is_ok()
+            && self.ensure_lease().is_ok()
+        {
             let queue = self.commit_queue();
             if queue.is_closed {
                 return;
@@ -331,8 +322,7 @@ impl Binlog {
 
     /// Writes for the waiters, and writes and syncs what is due. If another thread has
     /// the writer, this does not wait for it: that thread writes for the waiters, and
-    /// leaves what is due to the next call. If this call does not write, it checks that
-    /// the directory is still ours.
+    /// leaves what is due to the next call.
     fn commit_for_others(&self) -> Result<(), Failed> {
         let mut queue = self.commit_queue();
         let now = Instant::now();
@@ -340,8 +330,7 @@ impl Binlog {
         let is_due = queue.is_due;
         let has_work = is_due || !queue.waiters.is_empty();
         let Some(writer) = queue.writer.take_if(|_| has_work) else {
-            drop(queue);
-            return self.check_lock().map_err(|error| self.fail(error));
+            return Ok(());
         };
         queue.is_due = false;
         drop(queue);

@@ -226,7 +226,7 @@ impl Server {
 
     /// Commits all changes. Returns whether they are acknowledged.
     pub fn commit(&mut self) -> bool {
-        let committed = self.log.commit(self.lsn).is_ok();
+        let committed = self.log.commit(self.lsn).is_ok() && self.log.ensure_lease().is_ok();
         if committed {
             self.keep_all();
         }
