@@ -267,9 +267,7 @@ impl Invocation {
 
     /// A connection to this server.
     pub fn connect_to(&self, address: &Address) -> Outcome<Client> {
-        let mut client = Client::connect(address, self.patience)?;
-        client.tells = true;
-        Ok(client)
+        Client::connect(address, self.patience)
     }
 }
 

@@ -9,7 +9,7 @@ use crate::server::finder::connections;
 use crate::server::stats::Facts;
 use crate::server::tubes::{Column, Patterns, stats_of};
 use crate::text::json::Json;
-use crate::text::output::{Output, complain};
+use crate::text::output::Output;
 use crate::text::span;
 use crate::values::{Parse, parse};
 use beanpole::protocol::{JobId, TubeName};
@@ -165,20 +165,29 @@ const LONGEST: usize = 40;
 fn table(facts: &[(TubeName, Facts)]) -> String {
     let widths = facts.iter().map(|(name, _)| name.as_str().len());
     let width = widths.filter(|width| *width <= LONGEST).max();
-    let width = width.unwrap_or(0).max(4);
-    let mut text = format!("{:<width$}", "TUBE");
-    for column in COLUMNS {
-        text += &format!("  {:>8}", column.name().to_uppercase());
-    }
-    text.push('\n');
+    let width = width.unwrap_or(0).max(4) as isize;
+    let line = |name: &str, figure: &dyn Fn(Column) -> String| {
+        let figures = COLUMNS.map(|column| (figure(column), 9));
+        row([(name.into(), -width)].into_iter().chain(figures)) + "\n"
+    };
+    let mut text = line("TUBE", &|column| column.name().to_uppercase());
     for (name, facts) in facts {
-        text += &format!("{:<width$}", name.as_str());
-        for column in COLUMNS {
-            text += &format!("  {:>8}", figure(column, facts));
-        }
-        text.push('\n');
+        text += &line(name.as_str(), &|column| figure(column, facts).to_string());
     }
     text
+}
+
+/// A line of a table: texts in columns of these widths, at the left if a width is
+/// negative.
+fn row(cells: impl IntoIterator<Item = (String, isize)>) -> String {
+    let cells = cells.into_iter().map(|(text, width)| {
+        let columns = width.unsigned_abs();
+        match width < 0 {
+            true => format!("{text:<columns$}"),
+            false => format!("{text:>columns$}"),
+        }
+    });
+    cells.collect::<Vec<_>>().join(" ")
 }
 
 #[derive(Args)]
@@ -198,7 +207,7 @@ pub struct Clients {
 
 /// The columns: their names, which are the keys of the server except `does`, and
 /// their widths, negative if the text stands at the left.
-const CLIENT_COLUMNS: [(&str, i8); 10] = [
+const CLIENT_COLUMNS: [(&str, isize); 10] = [
     ("id", 7),
     ("address", -21),
     ("age", 5),
@@ -211,85 +220,44 @@ const CLIENT_COLUMNS: [(&str, i8); 10] = [
     ("reserves", 8),
 ];
 
-/// How many connections are kept in memory to be sorted.
-const MOST_KEPT: usize = 10_000;
+/// How many connections are listed at most.
+const MOST_LISTED: usize = 100_000;
 
 impl Run for Clients {
     fn run(self, invocation: &Invocation) -> Outcome {
         let mut client = invocation.connect()?;
-        let patterns = self.tubes.patterns();
-        let mut table = ClientTable {
-            output: Output::new(),
-            is_json: self.json,
-            left: self.count.map_or(usize::MAX, NonZeroUsize::get),
-            has_rows: false,
-        };
-        let (mut kept, mut left_out) = (Vec::new(), 0);
-        let is_listed = connections(&mut client, |mut page| {
-            page.retain(|one| {
-                let tube = <TubeName as Parse>::parse(one.text("tube"));
-                tube.is_ok_and(|tube| patterns.mean(&tube))
-            });
-            let Some(column) = &self.sort else {
-                page.iter().try_for_each(|one| table.row(one))?;
-                return Ok(table.left > 0);
-            };
-            kept.extend(page);
-            kept.sort_by_cached_key(|one| (Reverse(one.number(column)), client_text(column, one)));
-            left_out += kept.len().saturating_sub(MOST_KEPT);
-            kept.truncate(MOST_KEPT);
-            Ok(true)
-        })?;
-        if !is_listed {
+        let Some(mut found) = connections(&mut client, MOST_LISTED)? else {
             let [all, put, work, wait] = client.server_stats()?.connections();
             return Failure::refused(format!(
                 "this server does not list its connections: it has {all}; {put} have put, \
                  {work} have reserved, {wait} wait"
             ));
+        };
+        let patterns = self.tubes.patterns();
+        found.retain(|one| {
+            let tube = <TubeName as Parse>::parse(one.text("tube"));
+            tube.is_ok_and(|tube| patterns.mean(&tube))
+        });
+        if let Some(column) = &self.sort {
+            found.sort_by_cached_key(|one| (Reverse(one.number(column)), client_text(column, one)));
         }
-        kept.iter().try_for_each(|one| table.row(one))?;
-        table.output.sync()?;
-        if left_out > 0 && table.left > 0 {
-            complain!("{left_out} more connections are not shown");
+        found.truncate(self.count.map_or(usize::MAX, NonZeroUsize::get));
+        let line = |text: &dyn Fn(&str) -> String| {
+            row(CLIENT_COLUMNS.map(|(name, width)| (text(name), width)))
+        };
+        let mut output = Output::new();
+        if !self.json && !found.is_empty() {
+            output.line(line(&str::to_uppercase))?;
         }
-        Ok(Status::done_if(table.has_rows))
+        for one in &found {
+            match self.json {
+                true => output.json(&one.to_json())?,
+                false => output.line(line(&|name| client_text(name, one)))?,
+            }
+        }
+        output.sync()?;
+        Ok(Status::done_if(!found.is_empty()))
     }
-}
-
-struct ClientTable {
-    output: Output,
-    is_json: bool,
-    /// How many more rows are wanted.
-    left: usize,
-    has_rows: bool,
-}
-
-impl ClientTable {
-    fn row(&mut self, one: &Facts) -> Outcome<()> {
-        if self.left == 0 {
-            return Ok(());
-        }
-        self.left -= 1;
-        let is_first = !std::mem::replace(&mut self.has_rows, true);
-        if self.is_json {
-            return self.output.json(&one.to_json());
-        }
-        if is_first {
-            self.output.line(client_line(|name| name.to_uppercase()))?;
-        }
-        self.output.line(client_line(|name| client_text(name, one)))
-    }
-}
-
-fn client_line(text: impl Fn(&str) -> String) -> String {
-    let cells = CLIENT_COLUMNS.map(|(name, width)| {
-        let (text, columns) = (text(name), usize::from(width.unsigned_abs()));
-        match width < 0 {
-            true => format!("{text:<columns$}"),
-            false => format!("{text:>columns$}"),
-        }
-    });
-    cells.join(" ")
 }
 
 fn client_text(column: &str, one: &Facts) -> String {

@@ -333,10 +333,7 @@ pub fn found(
     states: &[State],
     most: u64,
 ) -> Outcome<Vec<JobId>> {
-    let scope = Scope {
-        tubes: vec![tube.clone()],
-        states: states.into(),
-    };
+    let scope = Scope::of(tube, states);
     let most = usize::try_from(most).unwrap_or(usize::MAX);
     let (jobs, _) = finder::all(client, &scope, most)?;
     Ok(jobs.into_iter().map(|(id, _)| id).collect())

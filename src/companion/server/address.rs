@@ -18,7 +18,7 @@ use std::io::{self, ErrorKind, IsTerminal};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// The address of a server.
@@ -218,18 +218,6 @@ impl Server {
 pub fn warn_of(server: &Server) {
     if let Some(colour) = server.colour.filter(|_| io::stderr().is_terminal()) {
         note(colour.paint(&server.title()));
-    }
-}
-
-/// What to add if a name that was tried as a host is unknown there, too.
-pub fn lacking(host: &str) -> String {
-    let path = match std::env::var_os(FILE_VARIABLE) {
-        Some(path) => PathBuf::from(path),
-        None => Path::new("~").join(FILE),
-    };
-    match path.as_os_str().is_empty() || host.contains(['.', ':']) {
-        true => String::new(),
-        false => format!("; and there is no server '{host}' in {}", path.display()),
     }
 }
 

@@ -7,11 +7,10 @@
 //! lost.
 
 use crate::failure::{Failure, Outcome, plain};
-use crate::server::address::{self, Address};
+use crate::server::address::Address;
 use crate::server::reply::{Job, LARGEST_BODY, Parsed, RawReply, Reply, too_large};
 use crate::server::stats::{self, Facts, JobFacts, State};
 use crate::signals::timeout_until;
-use crate::text::output::complain;
 use beanpole::protocol::{JobId, TubeName};
 use nix::poll::{PollFd, PollFlags, poll};
 use std::collections::VecDeque;
@@ -37,8 +36,6 @@ pub struct Client {
     pub address: Address,
     /// How long the client waits for a reply.
     pub patience: Duration,
-    /// Whether the first job in an unknown state is reported.
-    pub tells: bool,
     /// Whether the server knows the options of a put, once this was asked.
     knows_options: Option<bool>,
     /// The largest body that the server takes, once this was asked.
@@ -65,14 +62,7 @@ impl Client {
     /// Connects. No reply may take longer than `patience`.
     pub fn connect(address: &Address, patience: Duration) -> Outcome<Client> {
         let stream = address.connect(patience).map_err(|error| {
-            let hint = match address {
-                Address::Tcp { host, .. } if error.kind() == ErrorKind::NotFound => {
-                    address::lacking(host)
-                }
-                _ => String::new(),
-            };
-            let reason = plain(error);
-            Failure::Unreachable(format!("cannot connect to {address}: {reason}{hint}"))
+            Failure::Unreachable(format!("cannot connect to {address}: {}", plain(error)))
         });
         Ok(Client {
             address: address.clone(),
@@ -81,7 +71,6 @@ impl Client {
             input: VecDeque::new(),
             output: VecDeque::new(),
             patience,
-            tells: false,
             knows_options: None,
         })
     }
@@ -357,26 +346,7 @@ impl Client {
     /// The facts of a job, if it exists.
     pub fn job(&mut self, id: JobId) -> Outcome<Option<JobFacts>> {
         let facts = self.facts(&format!("stats-job {id}"))?;
-        facts.map_or(Ok(None), |facts| self.known(facts))
-    }
-
-    /// The job in this dictionary. `None` if it is in a state that the protocol
-    /// does not have: nothing can be done to such a job. beanstalkd keeps a job
-    /// in the state 'invalid' for each `put` that it refused for want of room.
-    pub fn known(&mut self, facts: Facts) -> Outcome<Option<JobFacts>> {
-        let (id, state) = (facts.text("id"), facts.text("state"));
-        if !state.is_empty() && State::parse(state).is_none() {
-            if std::mem::take(&mut self.tells) {
-                complain!(
-                    "job {id} is in the state '{state}', which the protocol does not have: \
-                     such jobs are passed over"
-                );
-            }
-            return Ok(None);
-        }
-        let wrong = format!("stats-job {id}");
-        let wrong = |reason| Failure::Unreachable(format!("{wrong}: {reason}"));
-        JobFacts::read(facts).map(Some).map_err(wrong)
+        facts.map_or(Ok(None), known)
     }
 
     /// All tubes, sorted by name.
@@ -402,6 +372,19 @@ pub fn facts(asked: &str, reply: Reply) -> Outcome<Option<Facts>> {
         Reply::NotFound => Ok(None),
         other => Err(Failure::unexpected(asked, &other)),
     }
+}
+
+/// The job in this dictionary. `None` if it is in a state that the protocol
+/// does not have: nothing can be done to such a job. beanstalkd keeps a job
+/// in the state 'invalid' for each `put` that it refused for want of room.
+pub fn known(facts: Facts) -> Outcome<Option<JobFacts>> {
+    let state = facts.text("state");
+    if !state.is_empty() && State::parse(state).is_none() {
+        return Ok(None);
+    }
+    let asked = format!("stats-job {}", facts.text("id"));
+    let wrong = |reason| Failure::Unreachable(format!("{asked}: {reason}"));
+    JobFacts::read(facts).map(Some).map_err(wrong)
 }
 
 /// The job in a reply; `None` if there is none.

@@ -13,7 +13,7 @@
 //! buried and delayed jobs would stay ready.
 
 use crate::failure::{Failure, Outcome, Status};
-use crate::server::client::{Client, facts, job};
+use crate::server::client::{Client, facts, job, known};
 use crate::server::reply::{Job, Reply};
 use crate::server::stats::{self, Facts, JobFacts, State};
 use crate::text::output::{Progress, complain};
@@ -33,6 +33,14 @@ pub struct Scope {
 }
 
 impl Scope {
+    /// The jobs of a tube in these states.
+    pub fn of(tube: &TubeName, states: impl Into<Vec<State>>) -> Scope {
+        Scope {
+            tubes: vec![tube.clone()],
+            states: states.into(),
+        }
+    }
+
     /// Whether this job belongs to the scope.
     pub fn has(&self, job: &JobFacts) -> bool {
         self.has_tube(&job.tube) && self.states.contains(&job.state)
@@ -62,7 +70,7 @@ pub fn pages(
     mut each: impl FnMut(&mut Client, Vec<JobFacts>) -> Outcome<bool>,
 ) -> Outcome {
     if let Some(mut walk) = Walk::begin(client, scope)? {
-        while !walk.is_over() {
+        while walk.next.is_some() {
             let jobs = walk.page(client, MOST)?;
             if !each(client, jobs)? {
                 break;
@@ -123,10 +131,7 @@ pub fn near(
     let Some(Job { id: start, .. }) = first(client, tube, state)? else {
         return Ok(Vec::new());
     };
-    let scope = Scope {
-        tubes: vec![tube.clone()],
-        states: vec![state],
-    };
+    let scope = Scope::of(tube, [state]);
     let there = usize::try_from(count(client, &scope)?).unwrap_or(usize::MAX);
     let most = most.min(there).max(1);
     let mut found = Vec::new();
@@ -134,8 +139,8 @@ pub fn near(
         // Each direction has a page at least.
         let mut pages = (patience / MOST as u64).max(2);
         for from in [start, JobId(0)] {
-            walk.go_to(from);
-            while found.len() < most && pages > 0 && !walk.is_over() {
+            walk.next = Some(from);
+            while found.len() < most && pages > 0 && walk.next.is_some() {
                 pages -= 1;
                 let jobs = walk.page(client, MOST)?.into_iter();
                 found.extend(jobs.filter(|job| (job.id >= start) == (from == start)));
@@ -163,38 +168,20 @@ pub fn near(
 /// job that stays exactly once.
 pub struct Walk {
     scope: Scope,
-    /// The id from which the walk goes on; `None` at the end.
-    next: Option<JobId>,
+    /// It goes on with the job of this id, or the next one after it; `None` at
+    /// the end.
+    pub next: Option<JobId>,
 }
 
 impl Walk {
     /// A walk that begins at the first job; `None` if this server does not list
     /// its jobs.
     pub fn begin(client: &mut Client, scope: &Scope) -> Outcome<Option<Walk>> {
-        let line = format!("list-jobs {} 1", u64::MAX);
-        match client.call(&line)? {
-            Reply::Ok(_) => Ok(Some(Walk {
-                scope: scope.clone(),
-                next: Some(JobId(0)),
-            })),
-            Reply::UnknownCommand => Ok(None),
-            other => Err(Failure::unexpected(line, &other)),
-        }
-    }
-
-    /// Goes on with the job of this id, or with the next one after it.
-    pub fn go_to(&mut self, id: JobId) {
-        self.next = Some(id);
-    }
-
-    /// The id from which the walk goes on; `None` at the end.
-    pub fn place(&self) -> Option<JobId> {
-        self.next
-    }
-
-    /// Whether the walk has come to its end.
-    pub fn is_over(&self) -> bool {
-        self.next.is_none()
+        let list = list(client, &format!("list-jobs {} 1", u64::MAX))?;
+        Ok(list.map(|_| Walk {
+            scope: scope.clone(),
+            next: Some(JobId(0)),
+        }))
     }
 
     /// The jobs of the scope among those that one request shows, at most
@@ -205,14 +192,11 @@ impl Walk {
             return Ok(Vec::new());
         };
         let line = self.line(from, most);
-        let Reply::Ok(document) = client.call(&line)? else {
+        let Some((jobs, next)) = list(client, &line)? else {
             return Failure::refused(format!("{line}: the server lists no jobs"));
         };
-        let wrong = |reason| Failure::Unreachable(format!("{line}: {reason}"));
-        let (jobs, next) = stats::list(&document).map_err(wrong)?;
         self.next = next.map(JobId).filter(|next| *next > from);
-        let known = jobs.into_iter().map(|facts| client.known(facts));
-        let known = known.filter_map(Outcome::transpose);
+        let known = jobs.into_iter().map(known).filter_map(Outcome::transpose);
         let mut jobs = known.collect::<Outcome<Vec<_>>>()?;
         jobs.retain(|job| self.scope.has(job));
         Ok(jobs)
@@ -235,28 +219,31 @@ impl Walk {
     }
 }
 
-/// Gives the connections of a server in the order in which they came, some at a
-/// time, until `each` has enough. Returns whether this server lists them.
-pub fn connections(
-    client: &mut Client,
-    mut each: impl FnMut(Vec<Facts>) -> Outcome<bool>,
-) -> Outcome<bool> {
-    let mut next = Some(0);
-    while let Some(from) = next {
-        let line = format!("list-connections {from} {MOST}");
-        let document = match client.call(&line)? {
-            Reply::Ok(document) => document,
-            Reply::UnknownCommand => return Ok(false),
-            other => return Err(Failure::unexpected(line, &other)),
+/// Up to `most` connections of a server in the order in which they came; `None` if
+/// it does not list them.
+pub fn connections(client: &mut Client, most: usize) -> Outcome<Option<Vec<Facts>>> {
+    let (mut found, mut next) = (Vec::new(), Some(0));
+    while let Some(from) = next.filter(|_| found.len() < most) {
+        let Some((page, after)) = list(client, &format!("list-connections {from} {MOST}"))? else {
+            return Ok(None);
         };
-        let wrong = |reason| Failure::Unreachable(format!("{line}: {reason}"));
-        let (page, after) = stats::list(&document).map_err(wrong)?;
         next = after.filter(|after| *after > from);
-        if !each(page)? {
-            break;
-        }
+        found.extend(page);
     }
-    Ok(true)
+    Ok(Some(found))
+}
+
+/// What the server lists for this request, and the number from which to go on;
+/// `None` if it knows no such list.
+fn list(client: &mut Client, line: &str) -> Outcome<Option<(Vec<Facts>, Option<u64>)>> {
+    match client.call(line)? {
+        Reply::Ok(document) => {
+            let wrong = |reason| Failure::Unreachable(format!("{line}: {reason}"));
+            stats::list(&document).map(Some).map_err(wrong)
+        }
+        Reply::UnknownCommand => Ok(None),
+        other => Err(Failure::unexpected(line, &other)),
+    }
 }
 
 /// The jobs of a scope on a server that lists none: at least `most` of them if
@@ -444,8 +431,7 @@ pub fn jobs_of(
 ) -> Outcome<Vec<JobFacts>> {
     let found = client.all(ids, |id| format!("stats-job {id}"), facts)?;
     let found = found.into_iter().filter_map(|(_, facts)| facts);
-    let known = found.map(|facts| client.known(facts));
-    known.filter_map(Outcome::transpose).collect()
+    found.map(known).filter_map(Outcome::transpose).collect()
 }
 
 /// Gives those of these jobs that still exist, each with its body, in order.

@@ -312,14 +312,11 @@ fn held(
     if reserved == 0 {
         return Ok(Vec::new());
     }
-    let scope = Scope {
-        tubes: vec![tube.clone()],
-        states: vec![State::Reserved],
-    };
+    let scope = Scope::of(tube, [State::Reserved]);
     let mut found = match Walk::begin(client, &scope)? {
         Some(mut walk) => {
             let mut found = Vec::new();
-            while (found.len() as u64) < reserved && found.len() < SOME && !walk.is_over() {
+            while (found.len() as u64) < reserved && found.len() < SOME && walk.next.is_some() {
                 found.extend(walk.page(client, MOST)?);
             }
             found

@@ -235,10 +235,7 @@ impl Sample {
         let next = next_ready(client, &with(State::Ready))?;
         let mut others = jobs_of(client, jobs)?;
         for name in with(State::Reserved) {
-            let scope = Scope {
-                tubes: vec![name],
-                states: vec![State::Reserved],
-            };
+            let scope = Scope::of(&name, [State::Reserved]);
             let Some(mut walk) = Walk::begin(client, &scope)? else {
                 break;
             };
@@ -259,10 +256,8 @@ impl Sample {
     /// want to know who fills it.
     pub fn with_connections(mut self, client: &mut Client) -> Outcome<Sample> {
         if self.tubes.iter().any(|(_, facts)| is_large(facts)) {
-            connections(client, |page| {
-                self.connections.extend(page);
-                Ok(self.connections.len() < MOST_CONNECTIONS)
-            })?;
+            let all = connections(client, MOST_CONNECTIONS)?;
+            self.connections = all.unwrap_or_default();
         }
         Ok(self)
     }

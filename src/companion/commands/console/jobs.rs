@@ -85,15 +85,15 @@ pub fn page(client: &mut Client, request: &Request) -> Outcome<Json> {
     let walk = Walk::begin(client, &scope)?;
     let listed = walk.is_some();
     if let Some(mut walk) = walk {
-        walk.go_to(optional(request, "from")?.unwrap_or(JobId(0)));
-        while page.rows.len() < page.most && Instant::now() < until && !walk.is_over() {
+        walk.next = optional(request, "from")?.or(walk.next);
+        while page.rows.len() < page.most && Instant::now() < until && walk.next.is_some() {
             // Without a search every job that is asked for is shown.
             let at_once = match page.text.is_empty() && sort.is_none() {
                 true => AT_ONCE.min(page.most - page.rows.len()),
                 false => AT_ONCE,
             };
             let jobs = walk.page(client, at_once)?;
-            page.next = walk.place();
+            page.next = walk.next;
             match sort {
                 Some(_) => seen.extend(jobs),
                 None => page.show(client, jobs)?,
