@@ -2,7 +2,7 @@
 //! with a comment that names the stories, or other tests, that prove its
 //! sentences. Only people can judge whether they do. But these tests check that
 //! each paragraph has a proof, and that the commands, replies, keys and numbers
-//! of the paragraph stand in it.
+//! of the paragraph occur in it.
 
 use super::{documents, keys, stories_by_name};
 use std::collections::{BTreeMap, BTreeSet};
@@ -117,7 +117,7 @@ fn words_said(story: &Story) -> BTreeSet<String> {
 /// What a paragraph's proof names: stories and other tests.
 #[derive(Default)]
 struct Evidence {
-    /// The commands, replies and keys that stand in the stories.
+    /// The commands, replies and keys that occur in the stories.
     said: BTreeSet<String>,
     /// The texts of the stories.
     stories: String,
@@ -194,7 +194,7 @@ fn each_paragraph_names_a_proof_that_has_its_commands_and_numbers() {
                 .iter()
                 .filter(|it| !evidence.has_number(it));
             let missing = words.chain(numbers);
-            faults.extend(missing.map(|it| format!("{at}: {it} does not stand in {proof}")));
+            faults.extend(missing.map(|it| format!("{at}: {proof} does not have {it}")));
         }
     }
     assert!(faults.is_empty(), "{}", faults.join("\n"));
@@ -213,8 +213,8 @@ fn the_manual_lists_the_statistics_that_are_not_whole_numbers() {
         .expect("one about texts");
     let named: BTreeSet<&str> = named.words.iter().copied().collect();
     let stories = stories_by_name();
-    // The last one has the words of a job.
-    let stories = ["stats", "stats-tube", "stats-job", "tries"].map(|name| &stories[name]);
+    // The last one has the options of a job.
+    let stories = ["stats", "stats-tube", "stats-job", "try-limits"].map(|name| &stories[name]);
     let is_whole_number = |value: &str| {
         let digits = value.replace("<number>", "0");
         digits.bytes().all(|byte| byte.is_ascii_digit())
@@ -245,7 +245,7 @@ fn the_notation_introduces_each_client_of_the_stories() {
             let client = step.client.as_str();
             assert!(
                 client.is_empty() || introduced.contains(client),
-                "{}:{}: who is {client}?",
+                "{}:{}: the notation does not introduce {client}",
                 story.name,
                 step.line
             );
