@@ -2,14 +2,14 @@
 
 use crate::simulator::hangup::Door;
 use crate::simulator::judge::{self, next_reply};
-use crate::simulator::plan::{Blow, Deed};
+use crate::simulator::plan::{Action, Incident};
 use crate::simulator::stream::{Peer, Stream};
 use crate::simulator::{threads, world};
 use crate::sync::thread;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// How long a client waits that has an answer to get.
+/// How long a client waits for a reply that it is owed.
 const PATIENCE: Duration = Duration::from_secs(6);
 
 /// What a client knows of its connection.
@@ -18,36 +18,36 @@ struct Line<'a> {
     caller: usize,
     peer: Peer,
     heard: Vec<u8>,
-    /// How many replies it has to get, and how many it has got.
+    /// How many replies it should get, and how many it has got.
     asked: usize,
     replies: usize,
     /// The last job that it has reserved.
     held: String,
-    /// What it has heard since it was asked last.
+    /// What it has read since the last time its replies were compared.
     told: String,
     is_over: bool,
 }
 
-/// How much each client has done, and who waits for that.
+/// How many actions each client has done, and the threads that wait for more.
 #[derive(Default)]
 pub struct Scene(Mutex<(Vec<usize>, Vec<threads::Id>)>);
 
 impl Scene {
-    /// For so many clients.
+    /// For this number of clients.
     pub fn new(clients: usize) -> Scene {
         Scene(Mutex::new((vec![0; clients], Vec::new())))
     }
 
-    fn note_done(&self, client: usize, deeds: usize) {
+    fn note_done(&self, client: usize, actions: usize) {
         let scene = &mut *self.0.lock().unwrap();
-        scene.0[client] = deeds;
+        scene.0[client] = actions;
         scene.1.drain(..).for_each(threads::wake);
     }
 
-    fn await_deeds(&self, client: usize, deeds: usize) {
+    fn await_actions(&self, client: usize, actions: usize) {
         let is_missing = || {
             let scene = &mut *self.0.lock().unwrap();
-            let is_missing = scene.0[client] < deeds;
+            let is_missing = scene.0[client] < actions;
             scene.1.extend(threads::current().filter(|_| is_missing));
             is_missing
         };
@@ -63,39 +63,39 @@ pub struct Place<'a> {
     pub room: usize,
     pub number: usize,
     pub scene: &'a Scene,
-    pub strike: &'a dyn Fn(Blow),
+    pub cause: &'a dyn Fn(Incident),
 }
 
-pub fn live(does: &[Deed], place: &Place<'_>) {
+pub fn live(does: &[Action], place: &Place<'_>) {
     let name = &format!("client {}", place.number);
     let mut line = Line::connect(name, place.door, place.room);
-    for (done, deed) in does.iter().enumerate() {
+    for (done, action) in does.iter().enumerate() {
         place.scene.note_done(place.number, done);
-        match deed {
-            Deed::Awaits(client, deeds) => place.scene.await_deeds(*client, *deeds),
-            Deed::Strikes(blow) => (place.strike)(*blow),
-            Deed::Returns => {
+        match action {
+            Action::Awaits(client, actions) => place.scene.await_actions(*client, *actions),
+            Action::Causes(incident) => (place.cause)(*incident),
+            Action::Reconnects => {
                 line.leave();
                 line = Line::connect(name, place.door, place.room);
             }
-            Deed::IsTold(right) => {
+            Action::Expects(right) => {
                 line.hear();
                 let told = std::mem::take(&mut line.told);
-                assert!(told == *right, "{name} was told {told:?}, not {right:?}");
+                assert!(told == *right, "{name} got {told:?}, not {right:?}");
             }
             _ if line.is_over => {}
-            Deed::Says(commands) => line.say(commands),
-            Deed::Asks(commands) => {
+            Action::Sends(commands) => line.say(commands),
+            Action::Exchanges(commands) => {
                 line.say(commands);
                 line.hear();
             }
-            Deed::Breaks(command, bytes) => {
+            Action::SendsPart(command, bytes) => {
                 line.say_part(command, *bytes);
                 line.leave();
             }
-            Deed::Hears => line.hear(),
-            Deed::Waits(millis) => thread::park_timeout(Duration::from_millis(*millis)),
-            Deed::HalfCloses => {
+            Action::Reads => line.hear(),
+            Action::Waits(millis) => thread::park_timeout(Duration::from_millis(*millis)),
+            Action::HalfCloses => {
                 judge::is_done(line.caller);
                 line.peer.half_close();
                 judge::half_closes(line.caller);
@@ -108,12 +108,12 @@ pub fn live(does: &[Deed], place: &Place<'_>) {
     place.scene.note_done(place.number, usize::MAX);
 }
 
-/// The last client: it deletes all jobs. Then nobody comes until no key is taken
-/// any more.
+/// The last client: it deletes all jobs, and stays away until no key is taken any
+/// more.
 pub fn sweep(door: &Arc<Door>, room: usize) {
     let mut line = Line::connect("the sweeper", door, room);
     if threads::one_in(20) {
-        // If each of these leaves a little behind, that is much.
+        // If each of these leaked a little memory, it would be much together.
         let round = |n| {
             [
                 format!("use t{n}\r\n"),
@@ -197,7 +197,7 @@ impl<'a> Line<'a> {
 
     /// Reads until all replies are there, or none is to come.
     fn hear(&mut self) {
-        // What it waits for may be just about to come when its patience ends.
+        // The reply may be about to arrive at the moment when the patience ends.
         let mut was_silent = false;
         while self.replies < self.asked {
             let since = threads::now();
@@ -206,7 +206,7 @@ impl<'a> Line<'a> {
                     self.is_over = true;
                     return;
                 }
-                Some(bytes) if bytes.is_empty() && world::stood_still_after(since) => {}
+                Some(bytes) if bytes.is_empty() && world::stalled_after(since) => {}
                 Some(bytes) if bytes.is_empty() => {
                     if judge::may_be_silent(self.caller) || world::is_struck() {
                         return;

@@ -1,4 +1,4 @@
-//! Where clients come in, and who has hung up.
+//! Where clients connect, and which of them have hung up.
 
 use crate::server::shared::Shared;
 use crate::server::workers::Workers;
@@ -9,10 +9,10 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
-/// A client that connects: who it is, and the server's end.
+/// A client that connects: its number, its peer, and the server's end.
 pub type Caller = (usize, Peer, Stream);
 
-/// Where clients come in.
+/// Where clients connect.
 #[derive(Default)]
 pub struct Door {
     state: Mutex<State>,
@@ -50,7 +50,7 @@ enum Call {
 }
 
 impl Door {
-    /// Wakes those who listen.
+    /// Wakes the threads that listen.
     pub fn ring(&self) {
         let state = self.state();
         drop(state);
@@ -94,7 +94,7 @@ impl Door {
     }
 }
 
-/// Connections, each with its number and with what was told of it.
+/// Connections, each with its number and with the state that was reported last.
 pub struct HangupList {
     door: Arc<Door>,
     sockets: Mutex<Vec<(u64, Peer, u8)>>,

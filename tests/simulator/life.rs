@@ -9,7 +9,7 @@ use crate::simulator::clients::{self, Place, Scene};
 use crate::simulator::disk::{Disk, Random};
 use crate::simulator::hangup::{self, Door};
 use crate::simulator::judge::{self, Degree, Engine, Legacy};
-use crate::simulator::plan::{Blow, End, Life, Plan};
+use crate::simulator::plan::{End, Incident, Life, Plan};
 use crate::simulator::{threads, world};
 use crate::sync::thread;
 use std::io::ErrorKind;
@@ -36,7 +36,7 @@ const PIECES: usize = 60;
 const TABLES: usize = 100_000;
 const BUFFER: usize = 600_000;
 
-/// What a life leaves behind.
+/// What a life leaves to the next one.
 pub struct Left {
     pub disk: Disk,
     pub legacy: Legacy,
@@ -81,13 +81,13 @@ fn is_own_fault(error: &binlog::Error) -> bool {
     }
 }
 
-/// The server and those who meet it. `src/server/mod.rs` starts and ends it in the
+/// The server and its clients. `src/server/mod.rs` starts and ends it in the
 /// same way, but does not wait until the last worker has left.
 fn process(plan: &Plan, life: &Life, disk: &Disk, mut legacy: Legacy, now: u64) -> Legacy {
     let faults = life.faults.clone();
     let (drive, door) = world::begin(disk.clone(), plan.is_shared, faults, now);
     if let End::Killed(step) = life.end {
-        threads::strike_at(step, world::kill);
+        threads::run_at(step, world::kill);
     }
     let clock = Clock::start();
     let config = Config {
@@ -129,25 +129,25 @@ fn process(plan: &Plan, life: &Life, disk: &Disk, mut legacy: Legacy, now: u64) 
             main.unpark();
         }
     };
-    let strike = {
+    let cause = {
         let wake = wake.clone();
-        move |blow| match blow {
-            Blow::Stops => wake(),
-            Blow::Kills => world::kill(),
-            Blow::Meets(kind, fault) => world::meets(kind, fault),
-            Blow::StandsStill { is_replaced } => {
-                world::stand_still();
+        move |incident| match incident {
+            Incident::Stops => wake(),
+            Incident::Kills => world::kill(),
+            Incident::Disk(kind, fault) => world::inject(kind, fault),
+            Incident::Stalls { is_replaced } => {
+                world::stall();
                 if is_replaced {
                     world::replace(true);
                 }
             }
-            Blow::StallsAtCheck => world::stall_at_check(),
-            Blow::LosesLock => world::replace(false),
+            Incident::StallsAtCheck => world::stall_at_check(),
+            Incident::LosesLock => world::replace(false),
         }
     };
-    if let Some((step, blow)) = life.blow {
-        let strike = strike.clone();
-        threads::strike_at(step, move || strike(blow));
+    if let Some((step, incident)) = life.incident {
+        let cause = cause.clone();
+        threads::run_at(step, move || cause(incident));
     }
     let (fails, has_failed) = (wake.clone(), Arc::new(AtomicBool::new(false)));
     let tell = move |event: Event<'_>| {
@@ -180,20 +180,20 @@ fn process(plan: &Plan, life: &Life, disk: &Disk, mut legacy: Legacy, now: u64) 
     let mut clients = Vec::new();
     for (number, client) in life.clients.iter().enumerate() {
         let (does, door, room) = (client.does.clone(), door.clone(), plan.room);
-        let (scene, strike) = (scene.clone(), strike.clone());
+        let (scene, cause) = (scene.clone(), cause.clone());
         clients.push(thread::spawn(&format!("client {number}"), move || {
             let place = Place {
                 door: &door,
                 room,
                 number,
                 scene: &scene,
-                strike: &strike,
+                cause: &cause,
             };
             clients::live(&does, &place);
         }));
     }
     match life.end {
-        End::Stopped(step) => threads::strike_at(step, wake.clone()),
+        End::Stopped(step) => threads::run_at(step, wake.clone()),
         End::Killed(_) | End::Done | End::Later { .. } | End::Evening => {}
     }
     // It ends when all clients have left, or a while after that, if nothing has
@@ -205,7 +205,7 @@ fn process(plan: &Plan, life: &Life, disk: &Disk, mut legacy: Legacy, now: u64) 
             .for_each(|client| client.join().unwrap());
         if let End::Later { is_killed } = end {
             // By then nothing is due any more, or the last change has only just been
-            // written. The judge looks between the two.
+            // written. The judge checks the state between the two.
             let later = match threads::one_in(2) {
                 true => LATER,
                 false => judge::WRITTEN_WITHIN,
@@ -266,24 +266,25 @@ fn process(plan: &Plan, life: &Life, disk: &Disk, mut legacy: Legacy, now: u64) 
     judge::end(legacy, &degree, is_closed, has_failed)
 }
 
-/// All jobs are deleted, and then comes a while without anybody.
+/// Deletes all jobs, and then leaves the server without clients for a while.
 fn leave_nothing(door: &Arc<Door>, room: usize) {
-    // While all stand still, nobody has the time for anything; and a timer that
-    // read the clock before comes so much later.
+    // During a stall no thread does anything, and a timer that read the clock before
+    // is as much later.
     let pause = || loop {
         let since = threads::now();
-        thread::park_timeout(LATER + Duration::from_nanos(world::stood_still_for()));
-        if !world::stood_still_after(since) {
+        thread::park_timeout(LATER + Duration::from_nanos(world::stalled_for()));
+        if !world::stalled_after(since) {
             break;
         }
     };
     world::calm();
     pause();
-    // Who sweeps is closed as idle if all stand still before it speaks.
+    // The sweeping client is closed as idle if there is a stall before its first
+    // command.
     loop {
         let since = threads::now();
         clients::sweep(door, room);
-        if !world::stood_still_after(since) {
+        if !world::stalled_after(since) {
             break;
         }
     }
@@ -303,7 +304,7 @@ fn nothing_is_left(shared: &Shared, plan: &Plan) {
     });
     // Four files, none shorter than a job needs, and perhaps the segment before
     // the newest. That one may have become longer while the next ones were made,
-    // or on a full disk; then the spares are as long until they are used.
+    // or on a full disk; then the prepared segments are as long until they are used.
     let job = (u64::from(plan.max_job_size) + 400).next_multiple_of(4096);
     let (used, names) = world::used();
     let most = 4 * 2 * plan.segment_size.max(job);

@@ -1,10 +1,9 @@
-//! The whole server with everything at once, but for what waits for the system:
-//! its own workers, batches, locks, waits, timer and binlog, on sockets in memory,
-//! with a simulated disk and clock, clients that do what they like, and whatever
-//! fate has for them.
+//! The whole server at once, except what waits for the system: its own workers,
+//! batches, locks, waits, timer and binlog, on sockets in memory, with a simulated
+//! disk and clock, with clients of any behaviour, and with faults of all kinds.
 //!
 //! `world.rs` says what can happen to the server, `judge` what it promises,
-//! `plan.rs` what clients do, `threads.rs` who is next, and `life.rs` how a
+//! `plan.rs` what clients do, `threads.rs` which thread runs next, and `life.rs` how a
 //! process begins and ends. Most histories are random; `written.rs` has some more,
 //! each of which is tried in many orders of its threads.
 //!
@@ -14,14 +13,14 @@
 //! on the disk.
 //!
 //! It is built from the daemon's own crate: with `cfg(simulated)`, `src/sync.rs`
-//! and `src/server/mod.rs` put what is here in the place of locks, threads, clocks
-//! and sockets. All else is the server as it is.
+//! and `src/server/mod.rs` replace locks, threads, clocks and sockets by the ones here.
+//! All else is the server's own code.
 //!
 //! `cargo test --test simulator` plays the written histories and the first random
 //! ones, some of them twice: the same seed has to take the same steps again.
 //! `BEANPOLE_SEARCH=20` plays twenty times as many. After `--` may follow
 //! `5000..6000`, for the random ones with these seeds, or `stop`, for the written
-//! ones with this word in their name. The first history that fails is shown, and the
+//! ones that have this text in their name. The first history that fails is shown, and the
 //! shortest one that can be found that fails in this way; `17` does that with the
 //! seed 17, and `stop 17` with a written one.
 
@@ -64,7 +63,7 @@ const USUAL: u64 = 2_000;
 /// In how many orders each written history is tried.
 const ORDERS: u64 = 80;
 
-/// One in so many is played twice.
+/// One in this number is played twice.
 const PLAYED_AGAIN: u64 = 20;
 
 #[global_allocator]
@@ -79,7 +78,7 @@ pub fn last_panic() -> String {
     LAST_PANIC.take()
 }
 
-/// Plays what the words of the command line ask for.
+/// Plays what the command line names.
 pub fn main() {
     panic::set_hook(Box::new(|panic| {
         let place = panic.location().map(ToString::to_string);
@@ -106,12 +105,13 @@ pub fn main() {
             None => play_written(word, orders),
         },
         [word, seed] => play_written(word, seeds(seed).expect("seeds")),
-        _ => panic!("a word or seeds, and nothing more"),
+        _ => panic!("a name or seeds, and nothing more"),
     };
     println!("test result: ok. {played} passed; 0 failed; 0 ignored");
 }
 
-/// Those with this word in their name, in these orders. Returns how many there are.
+/// Plays those that have this text in their name, in these orders. Returns how many
+/// there are.
 fn play_written(word: &str, orders: Range<u64>) -> u32 {
     let all = written::all().into_iter();
     let named = all.filter(|(name, _)| name.contains(word));
@@ -162,7 +162,7 @@ fn report(plan: &Plan, name: &str, seed: u64, what: String) -> ! {
     std::process::exit(1);
 }
 
-/// A text whose long runs of the same letter are told in a few.
+/// A text in which long runs of the same letter are abbreviated.
 fn short(text: &str) -> String {
     let mut short = String::new();
     let runs = text.as_bytes().chunk_by(|one, other| one == other);
@@ -236,7 +236,8 @@ fn play(plan: &Plan, seed: u64) -> Result<Tally, String> {
         histories: 1,
         ..Tally::default()
     };
-    // At last somebody looks; in half of the histories, after all was deleted.
+    // A last life reads what is left; in half of the histories, after all jobs were
+    // deleted.
     let last = [End::Evening, End::Done].map(|end| Life {
         end,
         ..Life::default()

@@ -28,8 +28,8 @@ pub struct Life {
     pub clients: Vec<Client>,
     /// What happens at which operation of the disk.
     pub faults: Vec<(u64, Kind, Fault)>,
-    /// What strikes it at which step.
-    pub blow: Option<(u64, Blow)>,
+    /// What happens to it, and at which step.
+    pub incident: Option<(u64, Incident)>,
     pub end: End,
     /// If the power is cut after that: what survives.
     pub cut: Option<Survival>,
@@ -54,17 +54,17 @@ pub enum End {
     Killed(u64),
 }
 
-/// What strikes a process.
+/// What happens to a process.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Blow {
+pub enum Incident {
     /// It has to end, in order.
     Stops,
     Kills,
-    /// This happens at the next operation of this kind.
-    Meets(Kind, Fault),
-    /// It stands still, for longer than shared storage waits for a machine.
+    /// This fault happens at the next operation of this kind on the disk.
+    Disk(Kind, Fault),
+    /// All its threads stall, for longer than shared storage waits for a machine.
     /// Perhaps another machine takes the lock meanwhile.
-    StandsStill {
+    Stalls {
         is_replaced: bool,
     },
     /// The same, when its next check of the lock has been answered.
@@ -73,34 +73,34 @@ pub enum Blow {
     LosesLock,
 }
 
-/// What a client does, one deed after the other; at the end it leaves.
+/// What a client does, one action after the other; then it disconnects.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Client {
-    pub does: Vec<Deed>,
+    pub does: Vec<Action>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum Deed {
+pub enum Action {
     /// Sends these commands, in pieces of any size.
-    Says(Vec<String>),
-    /// Sends so many bytes of a command, and leaves.
-    Breaks(String, usize),
+    Sends(Vec<String>),
+    /// Sends this number of bytes of a command, and disconnects.
+    SendsPart(String, usize),
     /// Sends these commands, and reads all replies.
-    Asks(Vec<String>),
+    Exchanges(Vec<String>),
     /// Reads all replies.
-    Hears,
-    /// Does nothing for so many milliseconds.
+    Reads,
+    /// Does nothing for this number of milliseconds.
     Waits(u64),
     /// Sends nothing more, and reads what comes.
     HalfCloses,
-    /// Leaves, and connects again.
-    Returns,
-    /// Reads all replies: these, and no others, since it last did this.
-    IsTold(String),
-    /// Waits until the client of this number has done so many deeds.
+    /// Disconnects, and connects again.
+    Reconnects,
+    /// Reads all replies. Those since it last did this must be these.
+    Expects(String),
+    /// Waits until the client with this number has done this number of actions.
     Awaits(usize, usize),
-    /// Does that to the server.
-    Strikes(Blow),
+    /// Has this happen to the server.
+    Causes(Incident),
 }
 
 /// What the clients of a history have in common.
@@ -136,7 +136,7 @@ impl Plan {
             most: max_job_size,
             are_large: random.one_in(2),
             // A server with a timeout wakes again and again, and so does one that
-            // looks for its lock: a long silence would have too many steps.
+            // checks its lock: a long silence would have too many steps.
             silence: match idle_timeout.is_some() || is_shared {
                 true => 20_000,
                 false => DAYS,
@@ -153,9 +153,9 @@ impl Plan {
             room: *random.choose(&[40, 300, 5000, 20000]),
             lives: {
                 let count = *random.choose(&[1, 1, 2, 2, 3, 4]);
-                let blow = |random: &mut Random| blow(random).filter(|_| is_shared);
+                let incident = |random: &mut Random| incident(random).filter(|_| is_shared);
                 let life = |random: &mut Random| Life {
-                    blow: blow(random),
+                    incident: incident(random),
                     ..life(habits, random)
                 };
                 (0..count).map(|_| life(random)).collect()
@@ -177,8 +177,8 @@ impl Plan {
             }
             for (number, client) in life.clients.iter().enumerate() {
                 try_with(&|plan| drop(plan.lives[at].clients.remove(number)));
-                for deed in 0..client.does.len() {
-                    try_with(&|plan| drop(plan.lives[at].clients[number].does.remove(deed)));
+                for action in 0..client.does.len() {
+                    try_with(&|plan| drop(plan.lives[at].clients[number].does.remove(action)));
                 }
             }
             for fault in 0..life.faults.len() {
@@ -188,7 +188,7 @@ impl Plan {
             }
             try_with(&|plan| {
                 let life = &mut plan.lives[at];
-                (life.blow, life.jump, life.end) = (None, 0, End::Done);
+                (life.incident, life.jump, life.end) = (None, 0, End::Done);
             });
         }
         try_with(&|plan| (plan.max_memory, plan.idle_timeout, plan.room) = (None, None, 20_000));
@@ -263,14 +263,14 @@ fn some_step(random: &mut Random) -> u64 {
 }
 
 /// For storage that machines share.
-fn blow(random: &mut Random) -> Option<(u64, Blow)> {
-    let blow = match random.below(8) {
-        0 => Blow::StandsStill { is_replaced: false },
-        1..3 => Blow::StandsStill { is_replaced: true },
-        3 => Blow::LosesLock,
+fn incident(random: &mut Random) -> Option<(u64, Incident)> {
+    let incident = match random.below(8) {
+        0 => Incident::Stalls { is_replaced: false },
+        1..3 => Incident::Stalls { is_replaced: true },
+        3 => Incident::LosesLock,
         _ => return None,
     };
-    Some((some_step(random), blow))
+    Some((some_step(random), incident))
 }
 
 fn client(habits: Habits, random: &mut Random) -> Client {
@@ -284,7 +284,7 @@ fn client(habits: Habits, random: &mut Random) -> Client {
     let verbosity = *random.choose(&[1, 1, 1, 3, 12]);
     for _ in 0..1 + random.below(8) {
         match random.below(20) {
-            0 => does.push(Deed::Waits(*random.choose(&[
+            0 => does.push(Action::Waits(*random.choose(&[
                 0,
                 1,
                 50,
@@ -292,25 +292,25 @@ fn client(habits: Habits, random: &mut Random) -> Client {
                 20_000,
                 habits.silence,
             ]))),
-            1 => does.push(Deed::Returns),
+            1 => does.push(Action::Reconnects),
             2 if random.one_in(2) => {
                 let command = put(habits, random);
                 let bytes = 1 + random.below(command.len() as u64 - 1) as usize;
-                does.push(Deed::Breaks(command, bytes));
+                does.push(Action::SendsPart(command, bytes));
             }
-            3 if random.one_in(4) => does.push(Deed::HalfCloses),
+            3 if random.one_in(4) => does.push(Action::HalfCloses),
             _ => {
                 let count = 1 + random.below(verbosity);
                 let commands = (0..count).map(|_| command(habits, random));
-                does.push(Deed::Says(commands.collect()));
+                does.push(Action::Sends(commands.collect()));
                 if reads && !random.one_in(6) {
-                    does.push(Deed::Hears);
+                    does.push(Action::Reads);
                 }
             }
         }
     }
     if reads && random.one_in(2) {
-        does.push(Deed::Hears);
+        does.push(Action::Reads);
     }
     Client { does }
 }
@@ -320,9 +320,9 @@ fn churning(habits: Habits, random: &mut Random) -> Client {
     let mut does = Vec::new();
     for _ in 0..2 + random.below(10) {
         let taken = "reserve-with-timeout 0\r\n".to_owned();
-        does.push(Deed::Says(vec![put(habits, random), taken]));
-        does.push(Deed::Hears);
-        does.push(Deed::Says(vec!["delete {}\r\n".into()]));
+        does.push(Action::Sends(vec![put(habits, random), taken]));
+        does.push(Action::Reads);
+        does.push(Action::Sends(vec!["delete {}\r\n".into()]));
     }
     Client { does }
 }
@@ -337,11 +337,11 @@ fn deaf(habits: Habits, random: &mut Random) -> Client {
             _ => put(habits, random),
         };
         let commands = (0..2 + random.below(8)).map(|_| command(random));
-        does.push(Deed::Says(commands.collect()));
+        does.push(Action::Sends(commands.collect()));
     }
-    does.push(Deed::Waits(*random.choose(&[50, 1100, 20_000])));
+    does.push(Action::Waits(*random.choose(&[50, 1100, 20_000])));
     if random.one_in(2) {
-        does.push(Deed::Hears);
+        does.push(Action::Reads);
     }
     Client { does }
 }

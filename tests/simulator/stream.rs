@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// Every real socket has room for so many bytes.
+/// Every real socket has room for this number of bytes.
 const REAL_ROOM: usize = 4096;
 
 /// The server's end.
@@ -27,7 +27,7 @@ pub struct Socket {
     changed: Condvar,
     /// Whose connection this is.
     caller: usize,
-    /// So many bytes wait for the client, and so many of them on its side.
+    /// How many bytes may wait for the client, and how many of them on its side.
     room: usize,
     window: usize,
     door: Arc<Door>,
@@ -121,7 +121,7 @@ impl Stream {
     }
 
     pub fn has_sent_all(&self) -> bool {
-        // Who asks relies on the room that real sockets have then.
+        // The caller relies on the room that a real socket has then.
         self.0.room >= REAL_ROOM && self.0.state().unread() <= self.0.window
     }
 
@@ -181,15 +181,15 @@ impl Peer {
         self.0.door.ring();
     }
 
-    /// Is gone.
+    /// Closes the connection.
     pub fn leave(&self) {
         self.0
             .change(|state| (state.is_over, state.is_left) = (true, true));
         self.0.door.ring();
     }
 
-    /// 0 if the client is there; 1 if it sends nothing more, or was told that
-    /// nobody reads it; 2 if it is gone.
+    /// 0 if the client is connected; 1 if it sends nothing more, or was told that
+    /// nobody reads it; 2 if it has closed.
     pub fn has_left(&self) -> u8 {
         let state = self.0.state();
         u8::from(state.is_over) + u8::from(state.is_left)

@@ -233,7 +233,7 @@ impl Condvar {
 /// What a thread has after it has waited.
 type Waited<'a, T> = LockResult<(MutexGuard<'a, T>, TimedOut)>;
 
-/// An atomic number of the standard library. Another thread may come in before each
+/// An atomic number of the standard library. Another thread may run before each
 /// access.
 #[derive(Default)]
 pub struct Atomic<T>(T);
@@ -263,7 +263,7 @@ atomic!(AtomicBool, bool);
 atomic!(AtomicU64, u64);
 atomic!(AtomicUsize, usize);
 
-/// Of the standard library; another thread may come in after each look.
+/// That of the standard library; another thread may run after each access.
 pub struct OnceLock<T>(std::sync::OnceLock<T>);
 
 impl<T> OnceLock<T> {
@@ -365,8 +365,7 @@ pub mod thread {
     }
 }
 
-/// A channel, as `crossbeam_channel` has it: what is sent is taken by one of those who
-/// receive.
+/// A channel, as `crossbeam_channel` has it: each message goes to one receiver.
 pub fn unbounded<T>() -> (Sender<T>, Receiver<T>) {
     let channel = Arc::new((Mutex::new((VecDeque::new(), true)), Condvar::new()));
     (Sender(channel.clone()), Receiver(channel))

@@ -1,11 +1,11 @@
-//! The scheduler of threads: all threads of a server, of its clients and of
-//! fate take turns in one thread of the system, and a seed decides who is next.
+//! The scheduler: all threads of a server and its clients take turns in one thread
+//! of the system, and a seed decides which is next.
 //!
 //! A thread can lose its turn at each lock, condition variable, atomic number,
 //! socket and operation of the disk. Time passes only when all threads wait: then
-//! it is as late as the first of those who wait for a time wants it, or a little
-//! later: so two whose times are near each other may run at the same time. If
-//! nobody waits for a time, nobody can go on any more, and that is a failure.
+//! it advances to the earliest deadline, or a little beyond it: so two threads whose
+//! deadlines are near each other may run at the same time. If no thread has a
+//! deadline, none can ever continue, and that is a failure.
 //!
 //! Why not a library that does this? There a wait for a time ends by chance, so
 //! nothing that is promised in time can be checked, and a switch of threads
@@ -45,13 +45,13 @@ struct Threads {
     all: Vec<Thread>,
     /// Whose turn it is.
     current: Option<Id>,
-    /// Who is next.
+    /// Which thread is next.
     next: Id,
     /// In nanoseconds since the history began.
     now: u64,
     steps: u64,
     /// What happens at which step.
-    strikes: Vec<(u64, Box<dyn FnOnce()>)>,
+    scheduled: Vec<(u64, Box<dyn FnOnce()>)>,
     manner: Manner,
     random: Random,
 }
@@ -92,10 +92,10 @@ enum State {
 enum Manner {
     /// Each has the same chance.
     Even,
-    /// One goes on until it waits, but for one switch in so many steps.
+    /// A thread runs until it waits, except for one switch in this number of steps.
     Steady(u64),
-    /// The thread of the highest rank goes first. One in so many steps, the one
-    /// that runs gets the lowest rank.
+    /// The thread of the highest rank goes first. Once in this number of steps, the
+    /// one that runs gets the lowest rank.
     Ranked(u64),
 }
 
@@ -119,7 +119,7 @@ pub fn run(random: Random, root: impl FnOnce() + Send + 'static) -> Result<(), S
         next: 0,
         now: 0,
         steps: 0,
-        strikes: Vec::new(),
+        scheduled: Vec::new(),
         manner,
         random,
     }));
@@ -202,7 +202,7 @@ fn body() -> Body {
 }
 
 impl Threads {
-    /// Chooses who is next; none if all are over, or nobody can go on.
+    /// Chooses which is next; none if all have ended, or none can continue.
     fn choose(&mut self) -> Option<bool> {
         let ready = |threads: &Threads| {
             let all = threads.all.iter().enumerate();
@@ -248,7 +248,7 @@ impl Threads {
         }
     }
 
-    /// Those who are not at their end.
+    /// The threads that have not ended.
     fn names(&self) -> String {
         let there = self.all.iter().filter(|one| one.state != State::IsOver);
         let shown = |one: &Thread| match one.place {
@@ -289,17 +289,17 @@ fn turn_to_others(yields: bool) {
     if std::thread::panicking() {
         return; // this one is at its end, and so is the history
     }
-    let strike = with(|threads| {
+    let cause = with(|threads| {
         threads.steps += u64::from(threads.current.is_some());
         let steps = threads.steps;
         let names = || threads.names();
         assert!(steps <= MOST_STEPS, "nobody comes to rest: {}", names());
         let due = |(step, _): &(u64, _)| *step <= steps;
-        let which = threads.strikes.iter().position(due)?;
-        Some(threads.strikes.swap_remove(which).1)
+        let which = threads.scheduled.iter().position(due)?;
+        Some(threads.scheduled.swap_remove(which).1)
     });
-    if let Some(strike) = strike.flatten() {
-        strike();
+    if let Some(cause) = cause.flatten() {
+        cause();
     }
     if with(|threads| threads.switches(yields)) == Some(true) {
         give_up_turn(false);
@@ -406,9 +406,9 @@ pub fn tick() -> u64 {
     .unwrap_or_default()
 }
 
-/// All of them stand still for so long. Then those go on whose time was over
+/// Stalls all of them for this time. Then those continue whose deadline has passed
 /// meanwhile.
-pub fn stand_still(nanos: u64) {
+pub fn stall(nanos: u64) {
     with(|threads| {
         threads.now += nanos;
         threads.wake_due();
@@ -428,7 +428,7 @@ pub fn one_in(n: u64) -> bool {
     below(n) == 0
 }
 
-/// Does this after so many steps.
-pub fn strike_at(step: u64, work: impl FnOnce() + 'static) {
-    with(|threads| threads.strikes.push((step, Box::new(work))));
+/// Does this after this number of steps.
+pub fn run_at(step: u64, work: impl FnOnce() + 'static) {
+    with(|threads| threads.scheduled.push((step, Box::new(work))));
 }

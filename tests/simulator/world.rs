@@ -6,8 +6,8 @@
 //! *A process may be killed* at any step of any of its threads. Nothing that its
 //! threads do after that counts. The kernel lives on: all that the process has
 //! written to a file or a socket can be read, and nothing became durable by that.
-//! Locks and descriptors are free, memory is gone, clients see their connections
-//! closed.
+//! Locks and descriptors are released, memory is lost, and clients see their
+//! connections closed.
 //!
 //! *The power may be cut* after the end of a process, in order or not (a power cut
 //! is a kill of everything).
@@ -22,25 +22,25 @@
 //! before. (A sync of names is another matter: the next one tries again.)
 //!
 //! *Any operation may fail*, once or until the process ends, with an error of the
-//! device or for want of room. What failed has not changed anything, except that a failed
-//! sync may have lost what it was to keep.
+//! device or because the disk is full. An operation that failed has changed nothing,
+//! except that a failed sync may have lost what it should have made durable.
 //!
 //! *The disk may become full and have room again* at any time, because of others.
 //! Blocks that are allocated to a file remain its own.
 //!
-//! *A process may stand still* at any step, for longer than storage that machines
-//! share waits for a silent one, and then go on: its clocks have gone on, too. If
-//! nobody else is there, the lock is still its own. Or *another machine has taken
-//! the lock* meanwhile, and this one learns of it at its next look. The next process
+//! *A process may stall* at any step, for longer than storage that machines share
+//! waits for a silent one, and then continue: its clocks have advanced, too. If no
+//! other machine is there, the lock is still its own. Or *another machine has taken
+//! the lock* meanwhile, and this one learns of it at its next check. The next process
 //! finds what was there then, as after a kill. What this one writes later does not
-//! count, and it may tell nobody anything of jobs: they are the other machine's.
-//! Only what it sends right after it has read the clock may come too late, since
-//! no process can prevent that. *The lock may also be given away at once.* Then
-//! the process may still tell for a moment what rests on no later change.
+//! count, and it may send nothing about jobs: they are the other machine's. Only what
+//! it sends right after it has read the clock may come too late, since no process can
+//! prevent that. *The lock may also be lost at once.* Then the process may for a
+//! moment still send what depends on no later change.
 //!
 //! *At a restart* the process finds the files as the kernel has them, and the wall
 //! clock shows any time, from a day before to thirty days ahead. The monotonic clock
-//! begins anew.
+//! begins at 0 again.
 //!
 //! *An operation of the disk* takes effect at one moment. Other threads may run
 //! before this moment and after it.
@@ -52,8 +52,8 @@
 //! machines that share storage do to each other's files (`tests/binlog/fence.rs`),
 //! and a network between client and server that delays or loses: the kernel of both
 //! is the same, and it never resets a connection. An operation that fails has done
-//! nothing, and a sync that fails has kept nothing, while a real one may have done a
-//! part; a kill leaves a write whole, while a long one may end between two pages. A
+//! nothing, and a sync that fails has made nothing durable, while a real one may have
+//! done a part; a kill leaves a write whole, while a long one may end between two pages. A
 //! disk that stays broken is whole again for the next process. The wall clock is
 //! never set while a process runs, threads can always be started, and clients have
 //! no addresses.
@@ -70,18 +70,18 @@ use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// So many files may be open at a time, however many segments there are: the current
+/// How many files may be open at a time, however many segments there are: the current
 /// segment, four prepared ones, and four that begin in the batch that is being written.
 const DESCRIPTORS: usize = 9;
 
-/// For so long a process stands still. This is the shortest time that
-/// beanpole-machines(7) allows storage to wait for a silent machine.
+/// How long a stall lasts: the shortest time that beanpole-machines(7) allows storage
+/// to wait for a silent machine.
 const SILENCE: u64 = 10_000_000_000;
 
-/// How often a server with nothing to do looks for its lock, and a little.
-const LOOKS_WITHIN: u64 = 2_150_000_000;
+/// How often a server with nothing to do checks its lock, and a little more.
+const CHECKS_WITHIN: u64 = 2_150_000_000;
 
-/// Which operations of the disk a fault meets.
+/// Which operations of the disk a fault affects.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kind {
     Any,
@@ -107,7 +107,7 @@ impl Kind {
 pub enum Fault {
     /// It fails, and perhaps all that follow.
     Fails { is_full: bool, for_good: bool },
-    /// Others have used up the disk, except for so many blocks.
+    /// Others have used up the disk, except for this number of blocks.
     Fills(u64),
     /// There is room again.
     Drains,
@@ -127,10 +127,10 @@ struct World {
     faults: Vec<(u64, Kind, Fault)>,
     for_good: Option<ErrorKind>,
     is_killed: bool,
-    /// When it last stopped standing still.
-    stood_still_at: Option<u64>,
-    stood_still_for: u64,
-    /// It does so when its next check of the lock is answered, and is replaced.
+    /// When its last stall ended.
+    stalled_at: Option<u64>,
+    stalled_for: u64,
+    /// It stalls when its next check of the lock is answered, and is replaced.
     stalls_at_check: bool,
     /// Since when another machine has the lock, and whether it was silent for so
     /// long before.
@@ -139,7 +139,7 @@ struct World {
     /// For each thread that has read the storage's clock and done nothing since that
     /// takes long: when that was, and how many locks it has taken since.
     clock_read_at: BTreeMap<threads::Id, (u64, u32)>,
-    /// The threads that have looked whether the binlog has failed, and have done
+    /// The threads that have checked whether the binlog has failed, and have done
     /// nothing since that takes long.
     have_looked: BTreeSet<threads::Id>,
     /// The disk as the next process finds it.
@@ -181,7 +181,7 @@ pub fn begin(
 ) -> (Arc<Drive>, Arc<Door>) {
     let door = Arc::new(Door::default());
     if is_shared {
-        // As `fence` does it: what another server has prepared is its own.
+        // As `lease` does it: segments that another server has prepared are its own.
         let prepared = disk.names().into_iter();
         let prepared = prepared.filter(|name| name.starts_with("binlog.spare"));
         prepared.for_each(|name| disk.remove_file(&name));
@@ -195,8 +195,8 @@ pub fn begin(
         faults,
         for_good: None,
         is_killed: false,
-        stood_still_at: None,
-        stood_still_for: 0,
+        stalled_at: None,
+        stalled_for: 0,
         stalls_at_check: false,
         replaced_at: None,
         was_silent: false,
@@ -242,20 +242,20 @@ pub fn is_struck() -> bool {
     is_killed() || has_broken() || is_replaced()
 }
 
-/// Whether all have stood still since then.
-pub fn stood_still_after(then: u64) -> bool {
-    with(|world| world.stood_still_at.is_some_and(|at| at >= then))
+/// Whether there was a stall since then.
+pub fn stalled_after(then: u64) -> bool {
+    with(|world| world.stalled_at.is_some_and(|at| at >= then))
 }
 
-pub fn stood_still_for() -> u64 {
-    with(|world| world.stood_still_for)
+pub fn stalled_for() -> u64 {
+    with(|world| world.stalled_for)
 }
 
 /// Whether another machine has had the lock for so long that this one must know.
 pub fn must_know_of_its_loss() -> bool {
     with(|world| {
         let since = world.replaced_at;
-        since.is_some_and(|at| at + LOOKS_WITHIN < threads::now())
+        since.is_some_and(|at| at + CHECKS_WITHIN < threads::now())
     })
 }
 
@@ -280,7 +280,7 @@ pub fn is_limited() -> bool {
 }
 
 /// Whether a put of this length may have been refused by the disk, at this step
-/// or later, if so many bytes of jobs live.
+/// or later, with this number of live bytes.
 pub fn may_refuse(since: u64, live: u64, put: u64, segment_size: u64) -> bool {
     with(|world| {
         // As the manual promises: twice what lives, and some segments.
@@ -312,14 +312,14 @@ pub fn kill() {
     threads::unpark(main);
 }
 
-/// The process stands still now.
-pub fn stand_still() {
+/// The process stalls now.
+pub fn stall() {
     with(|world| {
-        threads::stand_still(SILENCE);
-        world.stood_still_at = Some(threads::now());
-        world.stood_still_for += SILENCE;
+        threads::stall(SILENCE);
+        world.stalled_at = Some(threads::now());
+        world.stalled_for += SILENCE;
     });
-    judge::stands_still(SILENCE);
+    judge::stalls(SILENCE);
 }
 
 /// Another machine takes the lock, after a silence or at once.
@@ -339,7 +339,7 @@ pub fn stall_at_check() {
 }
 
 /// This happens at the next operation of this kind.
-pub fn meets(kind: Kind, fault: Fault) {
+pub fn inject(kind: Kind, fault: Fault) {
     with(|world| world.faults.push((0, kind, fault)));
 }
 
@@ -364,16 +364,15 @@ pub fn locks() {
     }
 }
 
-/// This thread looks whether the binlog has failed.
+/// This thread checks whether the binlog has failed.
 pub fn looks() {
     if let Some(id) = threads::current() {
         with(|world| world.have_looked.insert(id));
     }
 }
 
-/// A thread that writes tells somebody else that their change is kept. It may not
-/// if it could know that a sync has failed: the kernel may have forgotten what was
-/// written.
+/// A thread that writes acknowledges a change of another client. It may not if it
+/// could know that a sync has failed: the kernel may have dropped what was written.
 pub fn tells_another(bytes: &[u8]) {
     let id = threads::current().expect("a thread tells");
     let knows = || with(|world| world.have_looked.contains(&id));
@@ -382,7 +381,7 @@ pub fn tells_another(bytes: &[u8]) {
         let changes = ["INSERTED ", "DELETED", "RELEASED", "BURIED", "KICKED"];
         assert!(
             !changes.iter().any(|change| told.starts_with(change)),
-            "it tells {told:?} after a sync has failed, and has not looked"
+            "it sends {told:?} after a sync has failed, and has not checked that"
         );
     }
 }
@@ -400,7 +399,7 @@ pub fn tells(bytes: &[u8]) {
         let told = String::from_utf8_lossy(bytes);
         let is_failure = told.lines().all(|line| line == "INTERNAL_ERROR");
         let was_ours = read_at.is_some_and(|(at, locks)| at < replaced_at && locks <= 1);
-        assert!(is_failure || was_ours, "it tells {told:?} without the lock");
+        assert!(is_failure || was_ours, "it sends {told:?} without the lock");
     }
 }
 
@@ -502,7 +501,7 @@ impl SharedLock for Drive {
         self.disk.list()?;
         let is_replaced = is_replaced();
         if with(|world| std::mem::take(&mut world.stalls_at_check)) {
-            stand_still();
+            stall();
             replace(true);
         }
         threads::pass();

@@ -1,10 +1,9 @@
-//! Written histories: what random ones hardly ever come to. Each is tried in many
-//! orders of its threads, and the judge looks at all of them as it does at any
-//! other.
+//! Written histories: situations that random ones hardly ever reach. Each is tried in
+//! many orders of its threads, and the judge checks them as it does any other.
 
 use crate::binlog::SyncMode;
 use crate::simulator::disk::Survival;
-use crate::simulator::plan::{Blow, Client, Deed, End, Life, Plan};
+use crate::simulator::plan::{Action, Client, End, Incident, Life, Plan};
 use crate::simulator::world::{Fault, Kind};
 use std::time::Duration;
 
@@ -21,18 +20,18 @@ pub fn all() -> Vec<(&'static str, Plan)> {
     let large = &format!("put 0 0 60 900\r\n{}", "x".repeat(900));
     let given_first = "RESERVED 1 5\r\nfirst\r\n";
     vec![
-        // One works on a job and asks for another, one waits, and one puts a job
-        // while the server ends: nobody is given a job that they could not delete any more.
+        // One works on a job and asks for another, one waits, and one puts a job while
+        // the server ends: no client gets a job that it could not delete any more.
         (
             "a server that stops gives no job to a waiting client",
             plan(vec![
                 vec![asks(&[first, "reserve"]), asks(&["reserve"])],
-                vec![Deed::Awaits(0, 1), asks(&["reserve"])],
-                vec![Deed::Awaits(0, 1), asks(&[second])],
-                vec![Deed::Awaits(0, 1), Deed::Strikes(Blow::Stops)],
+                vec![Action::Awaits(0, 1), asks(&["reserve"])],
+                vec![Action::Awaits(0, 1), asks(&[second])],
+                vec![Action::Awaits(0, 1), Action::Causes(Incident::Stops)],
             ]),
         ),
-        // There is one place, and so one worker.
+        // One connection is allowed, so there is one worker.
         (
             "a closed connection makes room for the next client, which finds its jobs ready",
             Plan {
@@ -40,18 +39,18 @@ pub fn all() -> Vec<(&'static str, Plan)> {
                 ..plan(vec![vec![
                     says(&[first, "reserve"]),
                     told(&["INSERTED 1", given_first]),
-                    Deed::Returns,
-                    Deed::Returns,
+                    Action::Reconnects,
+                    Action::Reconnects,
                     says(&["peek-ready"]),
                     told(&["FOUND 1 5\r\nfirst\r\n"]),
-                    Deed::Returns,
+                    Action::Reconnects,
                     says(&["list-tube-used", "quit"]),
                     told(&["USING default"]),
                 ]])
             },
         ),
-        // Of two jobs with a limit of one at a time, one is reserved. The place is
-        // free by a delete, and then because a worker leaves.
+        // Of two jobs with a limit of one at a time, one is reserved. The limit has room
+        // again after a delete, and then because a worker disconnects.
         (
             "a waiting client gets a job when the concurrency limit has room again",
             plan(vec![
@@ -60,7 +59,7 @@ pub fn all() -> Vec<(&'static str, Plan)> {
                     asks(&["use other", "put 0 0 60 6 con:a\r\nsecond"]),
                 ],
                 vec![
-                    Deed::Awaits(0, 2),
+                    Action::Awaits(0, 2),
                     says(&["reserve"]),
                     told(&[given_first]),
                     says(&["delete 1"]),
@@ -102,7 +101,7 @@ pub fn all() -> Vec<(&'static str, Plan)> {
         ),
         // A server is killed when a segment has its name and that name is not synced
         // yet. The next server has no room for a prepared segment, so it need not
-        // sync a name of its own before it tells what is in that segment.
+        // sync a name of its own before it sends what is in that segment.
         (
             "a job is acknowledged only when the name of its segment is durable",
             Plan {
@@ -110,8 +109,8 @@ pub fn all() -> Vec<(&'static str, Plan)> {
                 lives: vec![
                     life(vec![vec![
                         says(&[large, large, large]),
-                        Deed::Waits(1000),
-                        Deed::Strikes(Blow::Meets(Kind::SyncNames, Fault::Kills)),
+                        Action::Waits(1000),
+                        Action::Causes(Incident::Disk(Kind::SyncNames, Fault::Kills)),
                         asks(&[large, large]),
                     ]]),
                     Life {
@@ -134,8 +133,8 @@ pub fn all() -> Vec<(&'static str, Plan)> {
                         cut: Some(Survival::Nothing),
                         ..life(vec![vec![
                             asks(&[large, large, large]),
-                            Deed::Waits(3),
-                            Deed::Strikes(Blow::Meets(Kind::Sync, FAILS)),
+                            Action::Waits(3),
+                            Action::Causes(Incident::Disk(Kind::Sync, FAILS)),
                             asks(&[large, large]),
                         ]])
                     };
@@ -156,8 +155,8 @@ pub fn all() -> Vec<(&'static str, Plan)> {
                 is_shared: true,
                 ..plan(vec![vec![
                     asks(&[first]),
-                    Deed::Waits(60),
-                    Deed::Strikes(Blow::StallsAtCheck),
+                    Action::Waits(60),
+                    Action::Causes(Incident::StallsAtCheck),
                     asks(&["peek-ready"]),
                 ]])
             },
@@ -170,42 +169,42 @@ pub fn all() -> Vec<(&'static str, Plan)> {
                 is_shared: true,
                 ..plan(vec![
                     vec![asks(&[first]), asks(&["use other", second, "stats-job 1"])],
-                    vec![Deed::Awaits(0, 1), asks(&["reserve"])],
+                    vec![Action::Awaits(0, 1), asks(&["reserve"])],
                     vec![asks(&[
                         "watch other",
                         "ignore default",
                         "reserve-with-timeout 1",
                     ])],
                     vec![
-                        Deed::Awaits(0, 1),
-                        Deed::Strikes(Blow::StandsStill { is_replaced: true }),
+                        Action::Awaits(0, 1),
+                        Action::Causes(Incident::Stalls { is_replaced: true }),
                     ],
                 ])
             },
         ),
-        // Those who write look before they tell, whatever the lease says.
+        // A thread that writes checks the lock before it acknowledges anything, whatever
+        // the lease says.
         (
             "the next server finds all that was acknowledged before it took over",
             Plan {
                 is_shared: true,
-                ..putting_at_once(Blow::LosesLock)
+                ..putting_at_once(Incident::LosesLock)
             },
         ),
-        // The job that one puts another one keeps, and the one who waits is told of
-        // it after that.
+        // One client puts a job, another one's commit makes it durable, and only then is
+        // it sent to the client that waits.
         (
             "the lease is checked after the commit and before the reply",
             Plan {
                 is_shared: true,
                 ..plan(vec![
-                    vec![says(&["reserve"]), Deed::Hears],
-                    putting_and_striking(),
-                    putting_and_striking(),
+                    vec![says(&["reserve"]), Action::Reads],
+                    putting_and_stalling(),
+                    putting_and_stalling(),
                 ])
             },
         ),
-        // The thread that has the answer sends a part of it, and then the lock is
-        // gone.
+        // The thread that has the answer sends a part of it, and then the lock is lost.
         (
             "the rest of an answer is not sent after the lease is lost",
             Plan {
@@ -214,11 +213,11 @@ pub fn all() -> Vec<(&'static str, Plan)> {
                 ..plan(vec![
                     vec![
                         says(&["reserve"]),
-                        Deed::Awaits(1, 2),
-                        Deed::Strikes(Blow::StandsStill { is_replaced: true }),
-                        Deed::Hears,
+                        Action::Awaits(1, 2),
+                        Action::Causes(Incident::Stalls { is_replaced: true }),
+                        Action::Reads,
                     ],
-                    vec![Deed::Awaits(0, 1), asks(&[first])],
+                    vec![Action::Awaits(0, 1), asks(&[first])],
                 ])
             },
         ),
@@ -236,10 +235,10 @@ pub fn all() -> Vec<(&'static str, Plan)> {
                         told(&["DELETED"]),
                     ],
                     vec![
-                        Deed::Awaits(0, 1),
-                        Deed::Strikes(Blow::StandsStill { is_replaced: false }),
-                        Deed::Awaits(0, 3),
-                        Deed::Strikes(Blow::StandsStill { is_replaced: false }),
+                        Action::Awaits(0, 1),
+                        Action::Causes(Incident::Stalls { is_replaced: false }),
+                        Action::Awaits(0, 3),
+                        Action::Causes(Incident::Stalls { is_replaced: false }),
                     ],
                 ])
             },
@@ -247,17 +246,17 @@ pub fn all() -> Vec<(&'static str, Plan)> {
     ]
 }
 
-/// Waits in the other tube, and leaves when it has got the job.
-fn waits_for_the_other() -> Vec<Deed> {
+/// Waits in the other tube, and disconnects when it has got the job.
+fn waits_for_the_other() -> Vec<Action> {
     vec![
-        Deed::Awaits(1, 3),
+        Action::Awaits(1, 3),
         says(&["watch other", "ignore default", "reserve"]),
         told(&["WATCHING 2", "WATCHING 1", "RESERVED 2 6\r\nsecond\r\n"]),
     ]
 }
 
-/// What is written while a sync runs is not among what it keeps. Each life ends a while
-/// after the clients have left.
+/// A record that is written while a sync runs is not covered by it. Each life ends a
+/// while after the clients have disconnected.
 fn beside_a_sync() -> Plan {
     let put = "put 0 0 60 5\r\nagain";
     let one = Life {
@@ -265,7 +264,7 @@ fn beside_a_sync() -> Plan {
         cut: Some(Survival::Nothing),
         ..life(vec![
             vec![asks(&[put])],
-            vec![Deed::Awaits(0, 1), Deed::Waits(3), asks(&[put])],
+            vec![Action::Awaits(0, 1), Action::Waits(3), asks(&[put])],
         ])
     };
     Plan {
@@ -275,14 +274,19 @@ fn beside_a_sync() -> Plan {
     }
 }
 
-/// A power cut leaves later puts without the first, and a start writes zeros over these.
+/// After a power cut there are later puts without the first, and a start overwrites
+/// these with zeros.
 /// If its sync fails, the next start sees the zeros only in the cache. If the zeros are
 /// not on the disk, the later ones follow a job that is as long as the first.
 fn what_was_dropped(put: &str) -> Plan {
     let unsynced = |puts| Life {
         cut: Some(Survival::Something),
         ..life(vec![
-            [vec![asks(&[put]); puts], vec![Deed::Strikes(Blow::Kills)]].concat(),
+            [
+                vec![asks(&[put]); puts],
+                vec![Action::Causes(Incident::Kills)],
+            ]
+            .concat(),
         ])
     };
     let fails_at = |operation| Life {
@@ -309,8 +313,8 @@ fn on_a_full_disk() -> Plan {
     let change = ["reserve-job 1", "release 1 4000000000 4000000000"];
     let mut does = vec![
         asks(&[long]),
-        Deed::Waits(1000),
-        Deed::Strikes(Blow::Meets(Kind::Any, Fault::Fills(0))),
+        Action::Waits(1000),
+        Action::Causes(Incident::Disk(Kind::Any, Fault::Fills(0))),
         asks(&[long; 4]),
     ];
     does.extend((0..3).map(|_| asks(&change.repeat(60))));
@@ -320,25 +324,25 @@ fn on_a_full_disk() -> Plan {
     }
 }
 
-/// Puts a job, and when that is told, another machine has the lock.
-fn putting_and_striking() -> Vec<Deed> {
+/// Puts a job, and when that is acknowledged, another machine has the lock.
+fn putting_and_stalling() -> Vec<Action> {
     vec![
-        Deed::Awaits(0, 1),
+        Action::Awaits(0, 1),
         asks(&["put 0 0 60 5\r\nagain"]),
-        Deed::Strikes(Blow::StandsStill { is_replaced: true }),
+        Action::Causes(Incident::Stalls { is_replaced: true }),
     ]
 }
 
-/// Three put two jobs each when it happens.
-fn putting_at_once(blow: Blow) -> Plan {
+/// Three clients put two jobs each when it happens.
+fn putting_at_once(incident: Incident) -> Plan {
     let put = ["put 0 0 60 5\r\nagain"];
-    let putting = || vec![says(&put), Deed::Hears, asks(&put)];
-    let striking = vec![Deed::Awaits(0, 1), Deed::Strikes(blow)];
-    plan(vec![putting(), putting(), putting(), striking])
+    let putting = || vec![says(&put), Action::Reads, asks(&put)];
+    let disturbing = vec![Action::Awaits(0, 1), Action::Causes(incident)];
+    plan(vec![putting(), putting(), putting(), disturbing])
 }
 
 /// One life with these clients, without faults.
-fn plan(clients: Vec<Vec<Deed>>) -> Plan {
+fn plan(clients: Vec<Vec<Action>>) -> Plan {
     Plan {
         sync: SyncMode::Always,
         is_shared: false,
@@ -352,19 +356,19 @@ fn plan(clients: Vec<Vec<Deed>>) -> Plan {
     }
 }
 
-fn life(clients: Vec<Vec<Deed>>) -> Life {
+fn life(clients: Vec<Vec<Action>>) -> Life {
     Life {
         clients: clients.into_iter().map(|does| Client { does }).collect(),
         ..Life::default()
     }
 }
 
-fn says(commands: &[&str]) -> Deed {
-    Deed::Says(whole(commands))
+fn says(commands: &[&str]) -> Action {
+    Action::Sends(whole(commands))
 }
 
-fn asks(commands: &[&str]) -> Deed {
-    Deed::Asks(whole(commands))
+fn asks(commands: &[&str]) -> Action {
+    Action::Exchanges(whole(commands))
 }
 
 fn whole(commands: &[&str]) -> Vec<String> {
@@ -372,7 +376,7 @@ fn whole(commands: &[&str]) -> Vec<String> {
     commands.iter().map(whole).collect()
 }
 
-fn told(replies: &[&str]) -> Deed {
+fn told(replies: &[&str]) -> Action {
     let whole = |reply: &&str| format!("{}\r\n", reply.trim_end());
-    Deed::IsTold(replies.iter().map(whole).collect())
+    Action::Expects(replies.iter().map(whole).collect())
 }

@@ -1,5 +1,5 @@
-//! The engine, watched: it stands where the server's files look for the engine,
-//! and the judge sees each call before and after.
+//! The engine, watched: the server's files use this one in place of the real one, and
+//! the judge sees each call before and after.
 
 use super::watch;
 use crate::binlog::Jobs;
@@ -46,7 +46,7 @@ impl Engine {
         let outcome = self.0.execute(id, request, now);
         watch(|judge| {
             judge.executed(id, asked, &outcome, from, &self.0);
-            judge.look_at(&self.0);
+            judge.check_counts(&self.0);
         });
         outcome
     }
@@ -57,7 +57,7 @@ impl Engine {
         let done = self.0.tick(now);
         watch(|judge| {
             judge.compare(Vec::new(), from, &self.0);
-            judge.look_at(&self.0);
+            judge.check_counts(&self.0);
         });
         done
     }
@@ -87,7 +87,7 @@ impl Engine {
                 judge.model.disconnect(client);
             }
             judge.links.remove(&id.0);
-            judge.gone_at = threads::now();
+            judge.last_left_at = threads::now();
             judge.compare(Vec::new(), from, &self.0);
         });
         done
@@ -100,7 +100,7 @@ impl Engine {
     }
 }
 
-/// What a request is, as far as the judge must know.
+/// The properties of a request that the judge needs.
 pub struct Asking {
     pub goes_on: bool,
     pub quits: bool,

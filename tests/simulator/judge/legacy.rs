@@ -1,4 +1,4 @@
-//! What a process leaves to the next one, and what that one must find.
+//! What a process leaves on the disk, and what the next one must find there.
 
 use crate::engine::{StoredJob, StoredState, Time};
 use crate::protocol::JobId;
@@ -7,8 +7,8 @@ use crate::simulator::world;
 use std::cell::RefCell;
 use std::time::Duration;
 
-/// When a power cut can no longer undo a change: never, some time after it was
-/// made, or always, as soon as it is told.
+/// When a change survives a power cut: never for certain, some time after it was
+/// made, or always once it is acknowledged.
 pub enum Degree {
     Never,
     After(Duration),
@@ -121,7 +121,7 @@ fn settled(mut job: StoredJob, now: Time) -> StoredJob {
     job
 }
 
-/// Whether a job is the one that was told. That a ready job is reserved is not
+/// Whether a job is the one that was acknowledged. That a ready job is reserved is not
 /// logged. But if the job is logged again later, its counter has one more.
 fn is_same(job: &StoredJob, told: &StoredJob) -> bool {
     let mut told = told.clone();

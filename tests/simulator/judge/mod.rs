@@ -27,9 +27,9 @@ thread_local! {
     static JUDGE: RefCell<Option<Judge>> = const { RefCell::new(None) };
 }
 
-/// Has the judge look, unless there is nothing to judge any more.
-fn watch<R>(look: impl FnOnce(&mut Judge) -> R) -> Option<R> {
-    JUDGE.with_borrow_mut(|judge| judge.as_mut().filter(|judge| !judge.is_frozen).map(look))
+/// Gives this to the judge, unless there is nothing to judge any more.
+fn watch<R>(work: impl FnOnce(&mut Judge) -> R) -> Option<R> {
+    JUDGE.with_borrow_mut(|judge| judge.as_mut().filter(|judge| !judge.is_frozen).map(work))
 }
 
 /// All that is known of one process.
@@ -51,8 +51,8 @@ pub struct Judge {
     /// hold little.
     is_narrow: bool,
     connecting: Option<usize>,
-    /// When the last client had left.
-    gone_at: u64,
+    /// When the last client had disconnected.
+    last_left_at: u64,
     links: BTreeMap<u64, usize>,
     callers: Vec<Caller>,
     jobs: Jobs,
@@ -77,7 +77,7 @@ pub struct Caller {
     has_heard_all: bool,
     /// When it had sent its first commands.
     said_at: Option<u64>,
-    /// It has quit, or is about to leave or to half-close.
+    /// It has quit, or is about to close or to half-close.
     is_done: bool,
     /// The step at which it last asked.
     asked_at: Option<u64>,
@@ -86,13 +86,13 @@ pub struct Caller {
     expected: Vec<Expected>,
     /// It waited when the server stopped: it gets no more replies than this.
     most_replies: Option<usize>,
-    /// So many bytes had been written to it when the process was killed.
+    /// How many bytes had been written to it when the process was killed.
     written: Option<usize>,
 }
 
 struct Expected {
     text: String,
-    /// So many changes must be kept if it was told.
+    /// How many changes must be durable if it was sent.
     depends_on: usize,
 }
 
@@ -132,7 +132,7 @@ pub fn begin(legacy: &mut Legacy, engine: &Engine, next_id: JobId, now: Time, pl
         has_timeout: plan.idle_timeout.is_some(),
         is_narrow: plan.room < NARROW,
         connecting: None,
-        gone_at: 0,
+        last_left_at: 0,
         links: BTreeMap::new(),
         callers: Vec::new(),
         history: legacy.history.clone(),
@@ -153,9 +153,9 @@ pub fn freeze(world_time: u64) {
     });
 }
 
-/// All stand still for so long, and nothing of what is promised in time is meant
-/// to happen meanwhile.
-pub fn stands_still(nanos: u64) {
+/// All threads stall for this time, which does not count where something is promised
+/// within a time.
+pub fn stalls(nanos: u64) {
     watch(|judge| {
         judge.times.iter_mut().for_each(|time| *time += nanos);
         for caller in &mut judge.callers {
@@ -189,7 +189,7 @@ pub fn stops() {
     watch(|judge| judge.is_stopping = true);
 }
 
-/// Judges all that was told, and says what that promises.
+/// Judges all replies, and says what they promise.
 pub fn end(legacy: Legacy, degree: &Degree, is_closed: bool, has_failed: bool) -> Legacy {
     freeze(world::wall_clock());
     let Some(judge) = JUDGE.take() else {
@@ -206,7 +206,7 @@ pub fn end(legacy: Legacy, degree: &Degree, is_closed: bool, has_failed: bool) -
         let latest = left_at.saturating_sub(span.as_nanos() as u64);
         judge.times.iter().filter(|time| **time < latest).count()
     };
-    // Also what nobody waits for is written soon.
+    // What no client waits for is written soon, too.
     let written = match degree {
         Degree::After(span) => *span,
         Degree::Always | Degree::Never => WRITTEN_WITHIN,
@@ -225,16 +225,16 @@ pub fn end(legacy: Legacy, degree: &Degree, is_closed: bool, has_failed: bool) -
     if is_closed {
         history.kept = history.len();
     } else if world::has_lost_sync() {
-        // What is in the cache only may be gone at any time.
+        // What is only in the cache may be lost at any time.
         history.kept = history.kept.min(durable);
     }
     Legacy {
         history,
         durable,
         ended_at,
-        // If it stood still after it had read one of its two clocks, it believed that
-        // the other had been set. If no job is left, no earlier time matters.
-        knows_times: legacy.knows_times && !world::stood_still_after(0)
+        // If it stalled between reading its two clocks, it believed that one had been
+        // set. If no job is left, no earlier time matters.
+        knows_times: legacy.knows_times && !world::stalled_after(0)
             || is_closed && judge.jobs.is_empty(),
         may_be_torn: world::has_lost_sync(),
         has_lost_sync: legacy.has_lost_sync || world::has_lost_sync(),
@@ -281,7 +281,7 @@ pub fn half_closes(caller: usize) {
     watch(|judge| judge.callers[caller].is_over_at = Some(threads::tick()));
 }
 
-/// It had asked for so many replies, and got so many.
+/// It closes, and has got `replies` of the replies to `asked` commands.
 pub fn leaves(caller: usize, asked: usize, replies: usize) {
     let now = threads::tick();
     watch(|judge| {
@@ -293,10 +293,10 @@ pub fn leaves(caller: usize, asked: usize, replies: usize) {
     });
 }
 
-/// All threads wait, and time is about to pass: whoever had something to do for
-/// somebody has done it.
+/// All threads wait, and time is about to pass: nothing that can be done now is left
+/// undone.
 pub fn all_wait() {
-    // What strikes now strikes before the judge looks.
+    // An incident that is due now comes before the judge checks.
     threads::pass();
     let peers = watch(|judge| {
         let peers = judge.links.values().map(|number| {
@@ -310,7 +310,7 @@ pub fn all_wait() {
         (number, is_full, peer.answered())
     });
     let told: Vec<_> = told.collect();
-    watch(|judge| judge.look_at_rest(&told));
+    watch(|judge| judge.check_at_rest(&told));
 }
 
 /// The ids of all jobs.
@@ -340,32 +340,32 @@ pub fn may_be_silent(caller: usize) -> bool {
 /// After this time all is written, whatever the options say, and a little.
 pub const WRITTEN_WITHIN: Duration = Duration::from_millis(60);
 
-/// What clients ask at once has shorter replies than this, mostly.
+/// Commands that clients send together usually have shorter replies than this.
 const NARROW: usize = 10_000;
 
-/// So late may something happen that is due.
+/// How late something that is due may happen.
 const LATE: u64 = 150_000_000;
 
-/// So long may it take until a client that has hung up has left, if threads have
-/// the time.
+/// How long it may take until a client that has hung up is disconnected, if no thread
+/// is busy.
 const LEAVES_WITHIN: u64 = 1_200_000_000;
 
 impl Judge {
-    /// `told`: what each client was told, and whether it reads so little that no
-    /// more can be sent to it.
-    fn look_at_rest(&mut self, told: &[(usize, bool, Vec<u8>)]) {
+    /// `told`: what each client was sent, and whether it reads so little that no more
+    /// can be sent to it.
+    fn check_at_rest(&mut self, told: &[(usize, bool, Vec<u8>)]) {
         if self.is_stopping {
             return;
         }
         assert!(
             !world::must_know_of_its_loss(),
-            "another machine has the lock, and nobody looks"
+            "another machine has the lock, and no thread checks that"
         );
         let due = self.model.next_event();
         let late = due.and_then(|due| world::wall_clock().checked_sub(due));
         assert!(
-            // It may stand still when it knows how long it has to sleep.
-            late.is_none_or(|late| late < LATE + world::stood_still_for()),
+            // It may stall when it knows how long it has to sleep.
+            late.is_none_or(|late| late < LATE + world::stalled_for()),
             "what was due {late:?} ns ago is not done"
         );
         let has_passed = |at: Option<u64>| at.is_some_and(|at| at + LEAVES_WITHIN < threads::now());
@@ -443,11 +443,11 @@ impl Judge {
         if caller.asked_at.is_none() && !self.is_stopping {
             let name = &caller.name;
             for other in self.links.values().map(|other| &self.callers[*other]) {
-                // Nobody waits for those that still have something to be done.
-                let was_gone = other.left_at.is_some_and(|left| left < caller.came_at);
+                // A new client does not wait for one that has commands left.
+                let had_closed = other.left_at.is_some_and(|left| left < caller.came_at);
                 assert!(
-                    !(was_gone && other.has_heard_all),
-                    "{name} is served though {}, who was gone before, is still there",
+                    !(had_closed && other.has_heard_all),
+                    "{name} is served though {}, which had closed before, is still connected",
                     other.name
                 );
             }
@@ -455,10 +455,10 @@ impl Judge {
             if let Some(said_at) = caller.said_at
                 && others.all(|other| other.is_over_at.is_none())
             {
-                let since = said_at.max(self.gone_at);
+                let since = said_at.max(self.last_left_at);
                 let late = threads::now().saturating_sub(since);
                 assert!(
-                    late < LATE || world::stood_still_after(since),
+                    late < LATE || world::stalled_after(since),
                     "{name} is served {late} ns after it could be"
                 );
             }
@@ -513,7 +513,7 @@ impl Judge {
     }
 
     /// What the engine counts is what the model has.
-    fn look_at(&self, engine: &Real) {
+    fn check_counts(&self, engine: &Real) {
         assert_eq!(engine.memory(), self.model.memory() as u64, "memory");
         assert_eq!(engine.next_id(), JobId(self.model.last_id + 1));
     }
@@ -574,8 +574,8 @@ impl Judge {
         }
     }
 
-    /// How many changes must be kept before this is told. The server's own opinion
-    /// of that is not asked.
+    /// How many changes must be durable before this is sent, independent of what the
+    /// server believes.
     fn depends_on(&self, reply: &str) -> usize {
         let put_of = |id: &str| {
             let id = id.parse().map(JobId).expect("a number");
@@ -621,7 +621,7 @@ impl Judge {
 }
 
 impl Caller {
-    /// How many changes must be kept because of what it was told.
+    /// How many changes must be durable because of the replies that it got.
     fn told(&self, has_failed: bool) -> usize {
         let Some(peer) = &self.peer else { return 0 };
         let mut bytes = peer.answered();
