@@ -305,7 +305,7 @@ pub fn said(error: &clap::Error) -> Failure {
                 .lines()
                 .take_while(is_said);
             let said = said.map(str::trim).filter(|line| !line.is_empty());
-            said.collect::<Vec<_>>().join("; ")
+            said.collect::<Vec<_>>().join("; ").replace(":;", ":")
         }
     })
 }

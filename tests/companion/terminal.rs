@@ -28,17 +28,17 @@ fn clear_asks_for_confirmation_at_a_terminal() {
 }
 
 #[test]
-fn put_shows_its_progress_at_a_terminal() {
+fn load_shows_its_progress_at_a_terminal() {
     on_each_server(&[], |scene| {
-        // A producer that is in no hurry.
-        let slow = "{ until [ -e go ]; do echo a; sleep 0.1; done; } | beanpole put -l > ids";
+        // A dump that comes slowly, each time as many jobs as are put together.
+        let slow = r#"{ until [ -e go ]; do yes '{"body":"a"}' | head -n 500; sleep 0.1; done; } | beanpole load > out"#;
         let mut screen = on_terminal(&scene.shell(slow), 80);
-        screen.wait_for("putting ");
+        screen.wait_for("loading ");
         scene.write("go", "");
         assert_eq!(screen.wait(), Some(0));
         // The bar goes, and the output has nothing of it.
         screen.wait_until("nothing", |screen| screen.trim().is_empty());
-        scene.tell("$ seq $(wc -l < ids) | cmp - ids");
+        scene.tell("$ beanpole ls -q | wc -l | cmp - out");
     });
 }
 

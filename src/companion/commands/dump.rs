@@ -19,8 +19,6 @@ use crate::values::parse;
 use beanpole::protocol::TubeName;
 use clap::{Args, ValueHint};
 use std::ffi::OsString;
-use std::fs::remove_file;
-use std::io::ErrorKind;
 use std::num::NonZeroU64;
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -94,9 +92,6 @@ pub struct Load {
     /// put all of them into this tube (default: their own)
     #[arg(short, long, value_name = "TUBE", value_parser = parse::<TubeName>)]
     tube: Option<TubeName>,
-    /// note there how far it has come, and go on from there (default: nowhere)
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    note: Option<OsString>,
     /// only read the dump, and say how many would be loaded
     #[arg(long)]
     dry_run: bool,
@@ -108,20 +103,18 @@ const BATCH: usize = 500;
 const BATCH_BYTES: usize = 1 << 22;
 
 impl Run for Load {
-    fn run(mut self, invocation: &Invocation) -> Outcome {
-        let note = self.note.take().filter(|_| !self.dry_run);
-        let note = note.as_deref().map(Path::new);
-        self.from = self.from.max(note.map(noted).transpose()?.flatten());
+    fn run(self, invocation: &Invocation) -> Outcome {
         let path = self.file.as_deref().unwrap_or(INPUT.as_ref());
         let mut dump = Loading {
             source: Source::open(path, Some(b'\n'))?,
+            options: &self,
             writer: None,
             largest: u64::MAX,
+            batch: Vec::new(),
+            first: 0,
+            bytes: 0,
             loaded: 0,
             only_jobs: false,
-            is_over: false,
-            written: None,
-            cut: None,
         };
         if !self.dry_run {
             let mut client = invocation.connect()?;
@@ -131,199 +124,163 @@ impl Run for Load {
         }
         let interrupted = interrupts()?;
         let mut progress = Progress::new("loading", None);
-        loop {
-            let batch = dump.batch(&self)?;
-            if interrupted.load(Ordering::SeqCst) && !batch.jobs.is_empty() {
-                let why = Failure::Interrupted("interrupted".into());
-                return Err(dump.stopped(batch.first, why));
+        let flaw = loop {
+            let next = dump.next()?;
+            let is_full = dump.batch.len() == BATCH || dump.bytes >= BATCH_BYTES;
+            if is_full || !matches!(next, Next::Job) {
+                if interrupted.load(Ordering::SeqCst) && !dump.batch.is_empty() {
+                    let why = Failure::Interrupted("interrupted".into());
+                    return Err(dump.stopped(dump.first, why));
+                }
+                progress.add(dump.load()?);
             }
-            let count = dump.load(&batch)?;
-            if count == 0 {
-                break;
+            match next {
+                Next::Job => {}
+                Next::Fault(reason) => {
+                    let line = dump.source.number;
+                    let failure = dump.stopped(line, Failure::Refused(reason));
+                    return Err(failure.with(format_args!("'--from {}' leaves it out", line + 1)));
+                }
+                Next::End(flaw) => break flaw,
             }
-            progress.add(count);
-            if let Some(path) = note {
-                let mut file = WholeFile::create(path, 0o644)?;
-                file.bytes(format!("{}\n", dump.source.number + 1).as_bytes())?;
-                file.finish()?;
-            }
-        }
+        };
         drop(progress);
         if let Some(writer) = &dump.writer {
             writer.say_what_is_lost();
         }
         print(format!("{}\n", dump.loaded))?;
-        let sound = dump.check_end()?;
-        if let Some(path) = note.filter(|_| sound) {
-            // Without any job there is no note. That of a dump that was cut short
-            // says where the whole one goes on.
-            let _ = remove_file(path);
+        if let Some(flaw) = &flaw {
+            complain!("{}: {flaw}", dump.source.name);
         }
-        Ok(Status::done_if(sound))
-    }
-}
-
-/// The line that an earlier run has noted as the one to go on at, if any.
-fn noted(path: &Path) -> Outcome<Option<NonZeroU64>> {
-    let shown = path.display();
-    match std::fs::read_to_string(path) {
-        Ok(text) => match text.trim().parse() {
-            Ok(line) => Ok(Some(line)),
-            Err(_) => Failure::refused(format!("{shown} notes no line of a dump")),
-        },
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(Failure::io(format_args!("cannot read {shown}"), error)),
+        Ok(Status::done_if(flaw.is_none()))
     }
 }
 
 /// A dump that is being read.
-struct Loading {
+struct Loading<'a> {
     source: Source,
+    options: &'a Load,
     /// Where its jobs go to; nowhere if it is only read.
     writer: Option<Writer>,
     /// The largest body that the server takes.
     largest: u64,
+    /// Jobs that stand on lines one after the other, and are put next.
+    batch: Vec<NewJob>,
+    /// The line of the first of them.
+    first: u64,
+    /// How many bytes their bodies have.
+    bytes: usize,
     loaded: u64,
     /// Whether these are only jobs, as `ls` lists them, without an end of their
     /// own.
     only_jobs: bool,
-    /// Whether the last line of the dump has been read, and how many jobs it
-    /// counts.
-    is_over: bool,
-    written: Option<u64>,
-    /// The line within which the dump ends, if it ends within one.
-    cut: Option<u64>,
 }
 
-/// Jobs that stand on lines one after the other.
-#[derive(Default)]
-struct Batch {
-    jobs: Vec<NewJob>,
-    /// The line of the first one.
-    first: u64,
-    /// Why the line after them cannot be loaded, if it is at fault.
-    fault: Option<String>,
+/// What the next line is.
+enum Next {
+    /// A job, or something that goes before the jobs that are wanted.
+    Job,
+    /// It cannot be loaded, for this reason.
+    Fault(String),
+    /// There are no more jobs; and what is wrong with the dump, if anything is.
+    End(Option<String>),
 }
 
-impl Loading {
-    /// The next of the jobs that are wanted. An empty batch means that there
-    /// are no more.
-    fn batch(&mut self, options: &Load) -> Outcome<Batch> {
-        let mut batch = Batch::default();
-        let mut bytes = 0;
-        while !self.is_over && batch.jobs.len() < BATCH && bytes < BATCH_BYTES {
-            let Some(text) = self.source.read_next()? else {
-                break;
+impl Loading<'_> {
+    /// Reads a line. If it is a job that is wanted, it is added to the batch.
+    fn next(&mut self) -> Outcome<Next> {
+        let Some(text) = self.source.read_next()? else {
+            return match (self.source.number, self.only_jobs) {
+                (0, _) => self.refused(NO_DUMP),
+                (_, true) => Ok(Next::End(None)),
+                (_, false) => Ok(Next::End(Some(
+                    "the end is missing: the dump was cut short".into(),
+                ))),
             };
-            let (number, line) = (self.source.number, Line::read(&text));
-            if number == 1 {
-                match line {
-                    Ok(Line::Start(DUMP_VERSION)) => continue,
-                    Ok(Line::Start(other)) => {
-                        let known = format!("only {DUMP_VERSION} is known");
-                        return self.refused(&format!("a dump of version {other}: {known}"));
-                    }
-                    Ok(Line::Job(_)) => self.only_jobs = true,
-                    _ => return self.refused(NO_DUMP),
+        };
+        let (number, line) = (self.source.number, Line::read(&text));
+        if number == 1 {
+            match line {
+                Ok(Line::Start(DUMP_VERSION)) => return Ok(Next::Job),
+                Ok(Line::Start(other)) => {
+                    let known = format!("only {DUMP_VERSION} is known");
+                    return self.refused(&format!("a dump of version {other}: {known}"));
                 }
+                Ok(Line::Job(_)) => self.only_jobs = true,
+                _ => return self.refused(NO_DUMP),
             }
-            let fault = match line {
-                Err(_) if !text.ends_with(b"\n") => {
-                    self.cut = Some(number);
-                    self.source.number -= 1;
-                    break;
-                }
-                Ok(Line::End(jobs)) => {
-                    (self.is_over, self.written) = (true, jobs);
-                    break;
-                }
-                _ if options.from.is_some_and(|from| number < from.get()) => continue,
-                Ok(Line::Job(job)) if job.body.len() as u64 <= self.largest => {
-                    if batch.jobs.is_empty() {
-                        batch.first = number;
-                    }
-                    bytes += job.body.len();
-                    batch.jobs.push(NewJob {
-                        tube: options.tube.clone().unwrap_or(job.tube),
-                        ..job
-                    });
-                    continue;
-                }
-                Ok(Line::Job(NewJob { body, .. })) => {
-                    let (size, most) = (body.len(), self.largest);
-                    format!("the body has {size} bytes, and the server takes {most}")
-                }
-                Ok(_) => "a dump begins here".into(),
-                Err(reason) => reason,
-            };
-            batch.fault = Some(fault);
-            break;
         }
-        Ok(batch)
+        let from = self.options.from.map_or(1, NonZeroU64::get);
+        Ok(match line {
+            Err(_) if !text.ends_with(b"\n") => {
+                Next::End(Some(format!("the dump was cut short within line {number}")))
+            }
+            Ok(Line::End(written)) => {
+                // All lines except the first and the last are jobs.
+                let there = number.saturating_sub(2);
+                Next::End(match written {
+                    Some(written) if written != there => Some(format!(
+                        "{written} jobs were written, but {there} are there"
+                    )),
+                    _ if self.source.read_next()?.is_some() => Some(format!(
+                        "line {number} is the end, and what follows is not loaded"
+                    )),
+                    _ => None,
+                })
+            }
+            _ if number < from => Next::Job,
+            Ok(Line::Job(job)) if job.body.len() as u64 <= self.largest => {
+                if self.batch.is_empty() {
+                    self.first = number;
+                }
+                self.bytes += job.body.len();
+                self.batch.push(NewJob {
+                    tube: self.options.tube.clone().unwrap_or(job.tube),
+                    ..job
+                });
+                Next::Job
+            }
+            Ok(Line::Job(NewJob { body, .. })) => Next::Fault(format!(
+                "the body has {} bytes, and the server takes {}",
+                body.len(),
+                self.largest
+            )),
+            Ok(Line::Start(_)) => Next::Fault("a dump begins here".into()),
+            Err(reason) => Next::Fault(reason),
+        })
     }
 
-    /// Loads these jobs. Returns how many they are.
-    fn load(&mut self, batch: &Batch) -> Outcome<u64> {
-        let all = batch.jobs.len();
-        if let Some(writer) = &mut self.writer {
-            let written = writer.write_in_order(&batch.jobs);
-            let count = written.replies.len();
-            self.loaded += (count - written.unburied.len()) as u64;
-            // All jobs may be there while a burial failed: then the rest begins
-            // after them.
-            written.outcome.map_err(|failure| {
-                let is_lost = count < all && matches!(failure, Failure::Unreachable(_));
-                let stopped = self.stopped(batch.first + count as u64, failure);
-                match is_lost {
-                    true => stopped.with(format_args!(
-                        "some of the {} from there on may be there already and come twice",
-                        all - count
-                    )),
-                    false => stopped,
-                }
-            })?;
-        } else {
-            self.loaded += all as u64;
-        }
-        match &batch.fault {
-            None => Ok(all as u64),
-            Some(reason) => {
-                let line = self.source.number;
-                let failure = self.stopped(line, Failure::Refused(reason.clone()));
-                Err(failure.with(format_args!("'--from {}' leaves it out", line + 1)))
-            }
-        }
+    /// Loads the batch. Returns how many jobs it had.
+    fn load(&mut self) -> Outcome<u64> {
+        self.bytes = 0;
+        let batch = std::mem::take(&mut self.batch);
+        let all = batch.len() as u64;
+        let Some(writer) = &mut self.writer else {
+            self.loaded += all;
+            return Ok(all);
+        };
+        let written = writer.write_in_order(&batch);
+        let count = written.replies.len() as u64;
+        self.loaded += count - written.unburied.len() as u64;
+        // All jobs may be there while a burial failed: then the rest begins
+        // after them.
+        let failure = match written.outcome {
+            Ok(()) => return Ok(all),
+            Err(failure) => failure,
+        };
+        let is_lost = count < all && matches!(failure, Failure::Unreachable(_));
+        let stopped = self.stopped(self.first + count, failure);
+        Err(match is_lost {
+            true => stopped.with(format_args!(
+                "some of the {} from there on may be there already and come twice",
+                all - count
+            )),
+            false => stopped,
+        })
     }
 
     fn refused<T>(&self, what: &str) -> Outcome<T> {
         Failure::refused(format!("{}: {what}", self.source.name))
-    }
-
-    /// Whether the dump is complete; if not, this prints a message.
-    fn check_end(&mut self) -> Outcome<bool> {
-        let end_line = self.source.number;
-        if end_line == 0 {
-            return self.refused(NO_DUMP);
-        }
-        // All lines except the first and the last are jobs.
-        let there = end_line.saturating_sub(2);
-        let written = self.written.unwrap_or(there);
-        let flaw = match (self.cut, self.is_over) {
-            (Some(line), _) => Some(format!("the dump was cut short within line {line}")),
-            (None, false) if self.only_jobs => None,
-            (None, false) => Some("the end is missing: the dump was cut short".into()),
-            (None, true) if written != there => Some(format!(
-                "{written} jobs were written, but {there} are there"
-            )),
-            (None, true) if self.source.read_next()?.is_some() => Some(format!(
-                "line {end_line} is the end, and what follows is not loaded"
-            )),
-            (None, true) => None,
-        };
-        if let Some(flaw) = &flaw {
-            complain!("{}: {flaw}", self.source.name);
-        }
-        Ok(flaw.is_none())
     }
 
     /// The failure at this line, which says at which line to go on.

@@ -5,7 +5,7 @@ use crate::failure::{Failure, Outcome, Status};
 use crate::server::form::{Line, Source};
 use crate::server::reply::Reply;
 use crate::server::writer::{self, NewJob, Writer, Written};
-use crate::text::output::{Output, Progress, complain};
+use crate::text::output::{Output, complain};
 use crate::values::parse;
 use beanpole::protocol::framing::MAX_LINE;
 use beanpole::protocol::{Limit, Priority, PutOptions, Seconds, TubeName, Unique};
@@ -83,17 +83,19 @@ impl Run for Put {
         if options.to_string().len() > MAX_OPTIONS {
             return Failure::usage("the keys are too long together");
         }
+        let options = Some(options).filter(|options| *options != PutOptions::default());
+        let mut client = invocation.connect_to_first()?;
+        if options.is_some() && !client.knows_options()? {
+            return Failure::refused("the server does not know --unique, --limit and --tries");
+        }
         let mut puts = Puts {
-            writer: Writer::new(invocation.connect_to_first()?),
-            invocation,
+            writer: Writer::new(client),
             command: &self,
-            options: Some(options).filter(|options| *options != PutOptions::default()),
+            options,
             ids: Output::new(),
             all: true,
             answered: 0,
-            progress: Progress::beside_output("putting"),
         };
-        puts.check_options()?;
         let bodies = (1..)
             .zip(bodies)
             .filter_map(|(number, body)| puts.job(&format!("body {number}"), body.into_vec()));
@@ -140,7 +142,6 @@ type Sourced = (String, NewJob);
 
 struct Puts<'a> {
     writer: Writer,
-    invocation: &'a Invocation,
     command: &'a Put,
     /// What the command line says, for all jobs.
     options: Option<PutOptions>,
@@ -149,18 +150,9 @@ struct Puts<'a> {
     all: bool,
     /// How many bodies were answered.
     answered: usize,
-    progress: Progress,
 }
 
 impl Puts<'_> {
-    /// Refuses to go on without the options of the command line.
-    fn check_options(&mut self) -> Outcome<()> {
-        if self.options.is_some() && !self.writer.knows_options()? {
-            return Failure::refused("the server does not know --unique, --limit and --tries");
-        }
-        Ok(())
-    }
-
     /// The job of a body; `None` if it is none, because it is a line without a
     /// job, or one at fault. What an option says goes before what a line says.
     fn job(&mut self, origin: &str, body: Vec<u8>) -> Option<Sourced> {
@@ -188,43 +180,15 @@ impl Puts<'_> {
         Some((origin.into(), job))
     }
 
-    /// Puts a batch and prints the ids. If there are several servers and the one
-    /// in use is lost, the first that serves gets the bodies without an answer.
+    /// Puts a batch and prints the ids, even if one job is refused: the bodies that
+    /// were sent before the refusal arrived have become jobs.
     fn put(&mut self, batch: Vec<Sourced>) -> Outcome<()> {
         let (origins, jobs): (Vec<_>, Vec<_>) = batch.into_iter().unzip();
-        let (mut origins, mut left) = (origins.as_slice(), jobs.as_slice());
-        while !left.is_empty() {
-            let before = self.answered;
-            let lost = match self.put_all(origins, left) {
-                Err(Failure::Unreachable(reason)) => reason,
-                outcome => return outcome,
-            };
-            let answered = self.answered - before;
-            (origins, left) = (&origins[answered..], &left[answered..]);
-            let unknown = left.len();
-            if self.invocation.servers.len() == 1 {
-                return Err(Failure::Unreachable(format!(
-                    "{lost}\nthe first {} bodies were answered; the next {unknown} may be jobs, too",
-                    self.answered
-                )));
-            }
-            self.writer.reconnected(self.invocation.connect_to_first()?);
-            let address = self.writer.address();
-            complain!("{lost}; going on at {address}, where {unknown} bodies may come twice");
-            self.check_options()?;
-        }
-        Ok(())
-    }
-
-    /// Puts these jobs and prints their ids, even if one of them is refused: the
-    /// bodies that were sent before the refusal arrived have become jobs.
-    fn put_all(&mut self, origins: &[String], jobs: &[NewJob]) -> Outcome<()> {
         let Written {
             replies, outcome, ..
-        } = self.writer.write(jobs);
+        } = self.writer.write(&jobs);
         let is_quiet = self.command.quiet;
         let mut refused = None;
-        self.progress.add(replies.len() as u64);
         self.answered += replies.len();
         for (origin, reply) in origins.iter().zip(&replies) {
             if let Some(id) = writer::id(reply)
@@ -248,6 +212,13 @@ impl Puts<'_> {
             }
         }
         self.ids.sync()?;
-        outcome.and(refused.map_or(Ok(()), Err))
+        let (answered, unknown) = (self.answered, jobs.len() - replies.len());
+        outcome.map_err(|failure| match failure {
+            Failure::Unreachable(_) => failure.with(format_args!(
+                "the first {answered} bodies were answered; the next {unknown} may be jobs, too"
+            )),
+            other => other,
+        })?;
+        refused.map_or(Ok(()), Err)
     }
 }

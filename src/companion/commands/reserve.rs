@@ -14,7 +14,7 @@ use crate::server::form::Form;
 use crate::server::reply::Job;
 use crate::server::stats::{Facts, JobFacts};
 use crate::server::writer::NewJob;
-use crate::text::output::{Output, Progress, complain};
+use crate::text::output::{Output, complain};
 use crate::values::parse;
 use beanpole::protocol::{JobId, Priority, Seconds};
 use clap::Args;
@@ -75,7 +75,6 @@ impl Run for Reserve {
         let (mut kept, mut seen) = (Vec::new(), HashSet::new());
         let mut late = Vec::new();
         let mut room = Room::default();
-        let mut progress = Progress::beside_output("reserving");
         while taken < wanted {
             let left = usize::try_from(wanted - taken).unwrap_or(usize::MAX);
             let mut jobs = take(&mut client, timeout, left.min(room.jobs()))?;
@@ -101,7 +100,6 @@ impl Run for Reserve {
                 send_each(&mut client, &ids, "touch")?;
             }
             taken += jobs.len() as u64;
-            progress.add(jobs.len() as u64);
             room.learn(jobs.iter().map(|(job, _)| job.body.len()));
             let lines = jobs.into_iter().flat_map(|(Job { id, .. }, facts)| {
                 let facts = facts.and_then(|facts| JobFacts::read(facts).ok());
@@ -113,7 +111,6 @@ impl Run for Reserve {
                 false => late.extend(send(&mut client, lines)?),
             }
         }
-        drop(progress);
         late.extend(send(&mut client, kept)?);
         for id in &late {
             complain!("job {id}: its time to run was over before it was settled");

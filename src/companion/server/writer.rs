@@ -8,25 +8,17 @@
 
 use crate::failure::{Failure, Outcome};
 use crate::server::act::{Task, Work, as_input, send_each};
-use crate::server::address::Address;
 use crate::server::client::{Client, job};
-use crate::server::finder::{Room, bodies, jobs_of, probe};
+use crate::server::finder::{Room, bodies, jobs_of};
 use crate::server::reply::Reply;
 use crate::server::stats::{JobFacts, State};
 use crate::text::counted;
 use crate::text::output::complain;
 use beanpole::protocol::{JobId, Priority, PutOptions, Seconds, TubeName};
 use std::collections::HashSet;
-use std::time::Instant;
 
 /// The longest delay: 136 years. Nobody else puts jobs with it.
 const LONGEST: Seconds = Seconds(u32::MAX);
-/// How many ids before the latest one may belong to jobs without an answer.
-const LOOK_BACK: u64 = 10_000;
-
-const NO_RESERVE: &str = "the server cannot reserve by id";
-const NO_OPTIONS: &str = "the server does not know them";
-
 /// A job that is to be put.
 pub struct NewJob {
     pub tube: TubeName,
@@ -105,36 +97,19 @@ impl Writer {
         }
     }
 
-    /// Goes on over another connection.
-    pub fn reconnected(&mut self, client: Client) {
-        (self.client, self.used) = (client, None);
-    }
-
-    /// Whether the server knows the options of a put.
-    pub fn knows_options(&mut self) -> Outcome<bool> {
-        self.client.knows_options()
-    }
-
-    /// The address of the server.
-    pub fn address(&self) -> &Address {
-        &self.client.address
-    }
-
     /// Says how many jobs have lost their options or are not buried, if any.
     pub fn say_what_is_lost(&self) {
-        for (count, what) in [
-            (
-                self.parked,
-                format!("put with a delay of 136 years instead of buried: {NO_RESERVE}"),
-            ),
-            (
-                self.without_options,
-                format!("put without options (idp, con, try): {NO_OPTIONS}"),
-            ),
-        ] {
-            if count > 0 {
-                complain!("{} {what}", counted(count, "job"));
-            }
+        if self.parked > 0 {
+            complain!(
+                "{} put with a delay of 136 years instead of buried: the server cannot reserve by id",
+                counted(self.parked, "job")
+            );
+        }
+        if self.without_options > 0 {
+            complain!(
+                "{} put without options (idp, con, try): the server does not know them",
+                counted(self.without_options, "job")
+            );
         }
     }
 
@@ -142,9 +117,8 @@ impl Writer {
     /// and the replies say which ones were.
     ///
     /// If the connection is lost, it is not known which of the jobs without a
-    /// reply exist. Then a new connection buries what is left to be buried, and
-    /// deletes the jobs without a reply that wait for it. If that is not possible
-    /// either, the failure says what is to be done.
+    /// reply exist. The failure says how to find those of them, and those with a
+    /// reply, that were still to be buried.
     pub fn write(&mut self, batch: &[NewJob]) -> Written {
         self.put(batch, false)
     }
@@ -156,19 +130,25 @@ impl Writer {
     }
 
     fn put(&mut self, batch: &[NewJob], in_order: bool) -> Written {
-        let began = Instant::now();
         let mut replies = Vec::new();
         let mut outcome = self.send(batch, &mut replies);
-        let mut refused = None;
+        let mut refused = Ok(());
         if in_order && let Some(at) = replies.iter().position(|reply| id(reply).is_none()) {
             let after = replies.split_off(at);
-            refused = Some(Failure::unexpected("put", &after[0]));
+            refused = Err(Failure::unexpected("put", &after[0]));
             // A job that was there before is not ours to delete.
             let ours = after
                 .iter()
                 .filter(|reply| !matches!(reply, Reply::InsertedBefore(..)));
             let surplus: Vec<_> = ours.filter_map(id).collect();
             outcome = outcome.and_then(|()| self.take_away(&surplus));
+        } else if outcome.is_err() && batch[replies.len()..].iter().any(|job| job.buried) {
+            outcome = outcome.map_err(|failure| {
+                failure.with(
+                    "jobs without an answer that should be buried may be there with a delay of \
+                     136 years: 'beanpole ls --state delayed' lists them",
+                )
+            });
         }
         let put = batch.iter().zip(&replies);
         let mut unburied: Vec<_> = put
@@ -178,14 +158,6 @@ impl Writer {
             })
             .collect();
         outcome = outcome.and_then(|()| self.bury(&mut unburied));
-        if let Err(Failure::Unreachable(_)) = outcome
-            && batch.iter().any(|job| job.buried)
-        {
-            let last = replies.iter().rev().find_map(id);
-            let lost = &batch[replies.len()..];
-            // Why this does not succeed either is known already.
-            let _ = self.repair(lost, last, &mut unburied, began);
-        }
         let unburied: Vec<JobId> = unburied.into_iter().map(|(id, _)| id).collect();
         if !unburied.is_empty() {
             let (count, input) = (unburied.len(), as_input(&unburied));
@@ -200,7 +172,7 @@ impl Writer {
         Written {
             replies,
             unburied,
-            outcome: outcome.and_then(|()| refused.map_or(Ok(()), Err)),
+            outcome: outcome.and(refused),
         }
     }
 
@@ -246,38 +218,8 @@ impl Writer {
         )
     }
 
-    /// Buries jobs over a new connection. Deletes those jobs of the lost part of
-    /// a batch that exist, but would wait for 136 years to be buried.
-    fn repair(
-        &mut self,
-        lost: &[NewJob],
-        last: Option<JobId>,
-        unburied: &mut Vec<(JobId, &NewJob)>,
-        began: Instant,
-    ) -> Outcome<()> {
-        self.reconnected(Client::connect(&self.client.address, self.client.patience)?);
-        self.bury(unburied)?;
-        if lost.iter().any(|job| job.buried)
-            && let Ok(JobId(latest)) = probe(&mut self.client)?
-        {
-            let first = last.map_or(0, |last| last.0 + 1);
-            let first = first.max(latest.saturating_sub(LOOK_BACK));
-            let mut jobs = jobs_of(&mut self.client, (first..latest).map(JobId))?;
-            jobs.retain(|job| {
-                job.state == State::Delayed
-                    && job.delay == LONGEST
-                    && job.age <= began.elapsed().as_secs()
-                    && lost.iter().any(|lost| lost.buried && lost.tube == job.tube)
-            });
-            let ids: Vec<_> = jobs.iter().map(|job| job.id).collect();
-            self.used = None;
-            self.take_away(&ids)?;
-        }
-        Ok(())
-    }
-
     /// Deletes jobs that should not have been put.
-    pub fn take_away(&mut self, ids: &[JobId]) -> Outcome<()> {
+    fn take_away(&mut self, ids: &[JobId]) -> Outcome<()> {
         send_each(&mut self.client, ids, "delete").map(drop)
     }
 
@@ -438,7 +380,7 @@ impl Transfer {
             self.delete(client, &mut copied)?;
         }
         task.add(copied.len() as u64);
-        let address = self.writer.address();
+        let address = &self.writer.client.address;
         outcome.map_err(|failure| match (&ids[replies.len()..], failure) {
             ([], failure) => failure,
             (unanswered @ [first, ..], failure @ Failure::Unreachable(_)) => {
@@ -467,7 +409,7 @@ impl Transfer {
                 as_input(&ids),
                 client.address,
                 as_input(&copies),
-                self.writer.address(),
+                self.writer.client.address,
             ))
         })?;
         for id in &taken {

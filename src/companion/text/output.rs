@@ -187,14 +187,6 @@ impl Progress {
         }
     }
 
-    /// Does the same for a command that writes to standard output meanwhile:
-    /// nothing is shown if that is a terminal, too.
-    pub fn beside_output(what: &'static str) -> Progress {
-        let mut progress = Progress::new(what, None);
-        progress.drawn = progress.drawn.filter(|_| !is_terminal());
-        progress
-    }
-
     /// Counts this many more jobs as done.
     pub fn add(&mut self, count: u64) {
         self.done += count;
