@@ -278,12 +278,14 @@ fn is_locked_by_other(file: &fs::File) -> nix::Result<bool> {
 /// If one cannot be removed, though it can be opened.
 fn remove_prepared(anchor: &Anchor, is_shared: bool) -> Result<Vec<Error>, Error> {
     let names = anchor.list().map_err(Error::on("list", "the files"))?;
+    // No other file is opened: to close the file `lock` would end the lock.
+    let mut segments = names.iter().filter(|name| segment_number(name).is_some());
     let holds_something = |name: &String| {
         let file = anchor.file(name, OFlag::O_RDONLY).map(BufReader::new);
         let is_set = |byte: io::Result<u8>| byte.map_or(true, |byte| byte != 0);
-        segment_number(name).is_some() && file.map_or(true, |file| file.bytes().any(is_set))
+        file.map_or(true, |file| file.bytes().any(is_set))
     };
-    if names.iter().any(|name| shows_segment(name)) && !names.iter().any(holds_something) {
+    if names.iter().any(|name| shows_segment(name)) && !segments.any(holds_something) {
         return Ok(Vec::new());
     }
     let is_prepared = |name: &&String| {
@@ -523,6 +525,23 @@ mod tests {
         let why = "in the binlog directory: Is a directory (os error 21)";
         assert_eq!(left, [format!("cannot remove binlog.spare3.17.2 {why}")]);
         assert!(!path("binlog.spare4.17.1").exists());
+    }
+
+    /// Whoever closes any descriptor of the lock's file ends the lock.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_look_for_segments_that_hold_something_keeps_the_lock() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name| directory.path().join(name);
+        fs::write(path("binlog.spare2"), "").unwrap();
+        fs::write(path("binlog.1"), "").unwrap();
+        let anchor = Anchor::open(directory.path()).unwrap();
+        let _fence = Fence::lock(&anchor, directory.path(), false).unwrap();
+        let mut other = fs::OpenOptions::new();
+        let other = other.write(true).open(path(LOCK)).unwrap();
+        let region = whole_file();
+        let taken = fcntl(&other, FcntlArg::F_OFD_SETLK(&region));
+        assert_eq!(taken, Err(Errno::EAGAIN));
     }
 
     #[test]
