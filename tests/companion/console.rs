@@ -32,15 +32,17 @@ impl Console {
         self.get_with(path, "Host: localhost\r\n")
     }
 
-    /// The body of the answer to a change that our own page asks for.
+    /// The body of the answer to a change that our own page asks for: parameters and,
+    /// after a space, the body of the request.
     fn change(&self, deed: &str) -> String {
         let answer = self.post("Host: localhost\r\nOrigin: http://localhost\r\n", deed);
         answer.split("\r\n\r\n").nth(1).expect("a body").into()
     }
 
-    fn post(&self, headers: &str, body: &str) -> String {
-        let length = body.len();
-        let head = format!("POST /api/change HTTP/1.1\r\n{headers}Content-Length: {length}");
+    fn post(&self, headers: &str, deed: &str) -> String {
+        let (parameters, body) = deed.split_once(' ').unwrap_or((deed, ""));
+        let (target, length) = (format!("/api/change?{parameters}"), body.len());
+        let head = format!("POST {target} HTTP/1.1\r\n{headers}Content-Length: {length}");
         http(self.port, &format!("{head}\r\n\r\n{body}"))
     }
 
@@ -155,7 +157,7 @@ fn an_unknown_host_name_is_refused() {
 fn changes_need_allow_changes_and_the_origin_of_the_page() {
     let scene = Scene::ours();
     scene.tell("$ beanpole put -q -t mail x");
-    let deed = r#"{"do":"delete","server":0,"ids":["1"]}"#;
+    let deed = "do=delete&server=0 1";
     let console = Console::start(&scene, "--allow-changes");
     for headers in [
         "Host: localhost\r\n",
@@ -210,7 +212,7 @@ fn every_request_for_data_needs_the_token() {
             assert_eq!(status(&answer), expected, "{path} {header}");
         }
     }
-    let change = console.change(r#"{"do":"delete","server":0,"ids":["1"]}"#);
+    let change = console.change("do=delete&server=0 1");
     assert!(change.contains("the token is missing or wrong"), "{change}");
 }
 
@@ -247,25 +249,25 @@ fn a_hundred_silent_or_greedy_clients_delay_no_other() {
 #[test]
 fn each_change_names_the_jobs_and_tubes_that_it_changed() {
     let changes = r#"
-"do":"put","tube":"mail","priority":"7","delay":"0","ttr":"60","body64":"AP88Yj4=" => put job 1 into mail
-"do":"put","tube":"mail","priority":"7","delay":"1h","ttr":"1m","body64":"" => put job 2 into mail
-"do":"bury","ids":["1"] => buried job 1
-"do":"kick","tube":"mail","count":5 => kicked 1 job of mail
-"do":"release","id":"1","priority":"3","delay":"10m" => job 1 is delayed for 600 s
-"do":"kick-job","ids":["2"] => kicked job 2
-"do":"release","id":"1","priority":"3","delay":"0" => job 1 is ready
-"do":"move","tube":"mail","to":"post","states":"","count":9 => moved 2 jobs of mail to post
-"do":"pause","tube":"post","time":"1h" => paused post for 3600 s
-"do":"pause","tube":"post","time":"0" => ended the pause of post
-"do":"delete","ids":["9"] => there is no job 9
-"do":"bury","ids":["3","4"] => buried 2 jobs
-"do":"kick-job","ids":["3","9","4"] => kicked 2 of 3 jobs: there is no job 9
-"do":"clear","tube":"post","states":"ready","count":1 => deleted 1 job of post
-"do":"clear","tube":"post","states":"","count":9 => deleted 1 job of post"#;
+do=put&tube=mail&priority=7&delay=0&ttr=60 <b> é => put job 1 into mail
+do=put&tube=mail&priority=7&delay=1h&ttr=1m => put job 2 into mail
+do=bury 1 => buried job 1
+do=kick&tube=mail&count=5 => kicked 1 job of mail
+do=release&priority=3&delay=10m 1 => job 1 is delayed for 600 s
+do=kick-job 2 => kicked job 2
+do=release&priority=3&delay=0 1 => job 1 is ready
+do=move&tube=mail&to=post&state=&count=9 => moved 2 jobs of mail to post
+do=pause&tube=post&time=1h => paused post for 3600 s
+do=pause&tube=post&time=0 => ended the pause of post
+do=delete 9 => there is no job 9
+do=bury 3 4 => buried 2 jobs
+do=kick-job 3 9 4 => kicked 2 of 3 jobs: there is no job 9
+do=clear&tube=post&state=ready&count=1 => deleted 1 job of post
+do=clear&tube=post&count=9 => deleted 1 job of post"#;
     on_each_server(&[], |scene| {
         let console = Console::start(&scene, "--allow-changes");
         for (deed, said) in changes.lines().filter_map(|line| line.split_once(" => ")) {
-            let answer = console.change(&format!("{{\"server\":0,{deed}}}"));
+            let answer = console.change(deed);
             assert_eq!(answer, format!("{{\"said\":\"{said}\"}}"), "{deed}");
         }
     });
@@ -274,14 +276,14 @@ fn each_change_names_the_jobs_and_tubes_that_it_changed() {
 #[test]
 fn a_malformed_change_is_refused_with_the_reason() {
     let changes = r#"
- => EOF while parsing a value at byte 0
-{"server":9} => there is no such server
-{"server":0,"do":"fly"} => there is no deed 'fly'
-{"server":0,"do":"delete"} => the list 'ids' is missing
-{"server":0,"do":"delete","ids":["x"]} => ids: 'x' is not the id of a job
-{"server":0,"do":"kick","tube":"-","count":1} => tube: '-' cannot be the name of a tube
-{"server":0,"do":"put","tube":"a","priority":"1","delay":"0","ttr":"1","body64":"!"} => the body is not in base64
-{"server":0,"do":"move","tube":"a","to":"a","states":"","count":1} => both are the same tube"#;
+ => there is no deed ''
+do=delete&server=9 1 => there is no such server
+do=delete&server=-1 1 => server: '-1' is not a number
+do=fly => there is no deed 'fly'
+do=delete x => 'x' is not the id of a job
+do=kick&tube=-&count=1 => tube: '-' cannot be the name of a tube
+do=clear&tube=a&count=1&state=reserved => 'reserved' is not ready, delayed or buried
+do=move&tube=a&to=a&count=1 => both are the same tube"#;
     let scene = Scene::ours();
     let console = Console::start(&scene, "--allow-changes");
     for (deed, reason) in changes.lines().filter_map(|line| line.split_once(" => ")) {

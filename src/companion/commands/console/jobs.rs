@@ -3,6 +3,7 @@
 //! takes or changes a job.
 
 use super::site::{optional, read};
+use crate::command::word;
 use crate::failure::{Failure, Outcome};
 use crate::http::Request;
 use crate::jobs::contains;
@@ -13,11 +14,9 @@ use crate::server::reply::Reply;
 use crate::server::stats::{JobFacts, State, free_states};
 use crate::server::watch::Watched;
 use crate::server::writer::{NewJob, Transfer, Writer, Written};
-use crate::text::json::{self, Json, json, to_base64};
+use crate::text::json::{Json, json, to_base64};
 use crate::text::{beginning, counted};
-use crate::values::Parse;
 use beanpole::protocol::{JobId, TubeName};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How many jobs a page has at most.
@@ -33,10 +32,9 @@ const PATIENCE: Duration = Duration::from_millis(800);
 const PATIENCE_FOR_IDS: Duration = Duration::from_secs(8);
 /// How many characters of a body a row shows.
 const WIDTH: usize = 160;
-/// How many bytes of a body are shown at most.
-const LONGEST: usize = 1 << 20;
-/// The longest request for a change: a job in base64, and its other values.
-pub const LONGEST_REQUEST: usize = LONGEST / 3 * 4 + 4096;
+/// How many bytes of a body are shown at most, and how many the body of a change has: that
+/// of a job, or `MOST_IDS` ids.
+pub const LONGEST: usize = 1 << 20;
 /// A server without a list of jobs is asked for this many ids in a row around the next
 /// job of a tube.
 const AROUND: u64 = 1000;
@@ -187,36 +185,27 @@ pub fn job(client: &mut Client, id: JobId) -> Outcome<Json> {
     Ok(json)
 }
 
-/// Does what this request says, and tells what was done.
-pub fn carry_out(servers: &[Arc<Watched>], request: &[u8]) -> Outcome<String> {
-    let request = json::parse(request).map_err(Failure::Usage)?;
-    let deed = Deed(&request);
-    let server: usize = deed.number("server")?;
-    let Some(server) = servers.get(server) else {
-        return Failure::usage("there is no such server");
-    };
-    // Each deed has a connection of its own, so that none inherits a tube or a
-    // job of another one.
-    let client = &mut server.connect()?;
-    let (action, done) = match deed.text("do")? {
+/// Does what the parameters of this request say, and tells what was done. Its body has the
+/// ids of jobs, with any space between them, or the body of a job.
+pub fn carry_out(client: &mut Client, server: &Watched, request: &Request) -> Outcome<String> {
+    let tube = || read::<TubeName>(request, "tube");
+    let (action, done) = match request.parameter("do") {
         "delete" => (Act::Delete, "deleted"),
         "kick-job" => (Act::Kick, "kicked"),
         "bury" => (Act::Bury(None), "buried"),
         "release" => {
-            let action = Act::Release(Some(deed.read("priority")?), deed.read("delay")?);
-            return act::act(client, action, deed.read("id")?);
+            let priority = Some(read(request, "priority")?);
+            (Act::Release(priority, read(request, "delay")?), "released")
         }
-        "kick" => return act::kick(client, &deed.read("tube")?, deed.number("count")?),
-        "pause" => return act::pause(client, &deed.read("tube")?, deed.read("time")?),
-        "clear" => {
-            let (tube, most) = (deed.read("tube")?, deed.number("count")?);
-            return act::clear(client, &tube, &deed.states()?, most);
-        }
-        "put" => return put(server.connect()?, &deed),
-        "move" => return move_jobs(server, &deed),
+        "kick" => return act::kick(client, &tube()?, read(request, "count")?),
+        "pause" => return act::pause(client, &tube()?, read(request, "time")?),
+        "clear" => return act::clear(client, &tube()?, &states(request)?, most(request)?),
+        "put" => return put(server.connect()?, request),
+        "move" => return move_jobs(client, server.connect()?, request),
         other => return Failure::usage(format!("there is no deed '{other}'")),
     };
-    let ids = deed.ids()?;
+    let ids = String::from_utf8_lossy(&request.body);
+    let ids: Vec<JobId> = ids.split_whitespace().map(word).collect::<Outcome<_>>()?;
     let mut said = Vec::new();
     for id in &ids {
         said.push(act::act(client, action, *id)?);
@@ -230,56 +219,25 @@ pub fn carry_out(servers: &[Arc<Watched>], request: &[u8]) -> Outcome<String> {
     }
 }
 
-/// A request, which is an object of JSON.
-struct Deed<'a>(&'a Json);
-
-impl<'a> Deed<'a> {
-    fn text(&self, key: &str) -> Outcome<&'a str> {
-        let value = self.0.get(key).and_then(Json::as_str);
-        value.ok_or_else(|| Failure::Usage(format!("the text '{key}' is missing")))
-    }
-
-    fn read<T: Parse>(&self, key: &str) -> Outcome<T> {
-        let about = |reason| Failure::Usage(format!("{key}: {reason}"));
-        T::parse(self.text(key)?).map_err(about)
-    }
-
-    fn number<T: TryFrom<u64>>(&self, key: &str) -> Outcome<T> {
-        let number = self.0.get(key).and_then(Json::as_u64);
-        let number = number.and_then(|number| T::try_from(number).ok());
-        number.ok_or_else(|| Failure::Usage(format!("the number '{key}' is missing")))
-    }
-
-    /// The jobs that it is about: at least one.
-    fn ids(&self) -> Outcome<Vec<JobId>> {
-        let ids = self.0.get("ids").and_then(Json::as_array);
-        let ids = ids.filter(|ids| !ids.is_empty());
-        let ids = ids.ok_or_else(|| Failure::Usage("the list 'ids' is missing".into()))?;
-        let id = |id: &Json| JobId::parse(id.as_str().unwrap_or_default());
-        let ids: Result<_, _> = ids.iter().map(id).collect();
-        ids.map_err(|reason| Failure::Usage(format!("ids: {reason}")))
-    }
-
-    /// The states in a list of words; all that a person may change if it is
-    /// empty.
-    fn states(&self) -> Outcome<Vec<State>> {
-        let words = self.text("states")?.split_whitespace();
-        let states: Result<Vec<State>, _> = words.map(<State as Parse>::parse).collect();
-        let states = states.and_then(|states| free_states(&states));
-        states.map_err(Failure::Usage)
-    }
+/// The state that is meant, or all that a person may change.
+fn states(request: &Request) -> Outcome<Vec<State>> {
+    let state = optional(request, "state")?;
+    free_states(state.as_slice()).map_err(Failure::Usage)
 }
 
-fn put(client: Client, deed: &Deed) -> Outcome<String> {
-    let tube: TubeName = deed.read("tube")?;
-    let body = json::from_base64(deed.text("body64")?);
-    let body = body.ok_or_else(|| Failure::Usage("the body is not in base64".into()))?;
+/// How many jobs are meant at most.
+fn most(request: &Request) -> Outcome<u64> {
+    read::<u32>(request, "count").map(u64::from)
+}
+
+fn put(client: Client, request: &Request) -> Outcome<String> {
+    let tube: TubeName = read(request, "tube")?;
     let job = NewJob {
         tube: tube.clone(),
-        priority: deed.read("priority")?,
-        delay: deed.read("delay")?,
-        ttr: deed.read("ttr")?,
-        ..NewJob::with(body)
+        priority: read(request, "priority")?,
+        delay: read(request, "delay")?,
+        ttr: read(request, "ttr")?,
+        ..NewJob::with(request.body.clone())
     };
     let Written {
         replies, outcome, ..
@@ -296,16 +254,15 @@ fn put(client: Client, deed: &Deed) -> Outcome<String> {
 }
 
 /// Moves the jobs of a tube to another tube of the same server.
-fn move_jobs(server: &Watched, deed: &Deed) -> Outcome<String> {
-    let (from, to): (TubeName, TubeName) = (deed.read("tube")?, deed.read("to")?);
+fn move_jobs(client: &mut Client, target: Client, request: &Request) -> Outcome<String> {
+    let (from, to): (TubeName, TubeName) = (read(request, "tube")?, read(request, "to")?);
     if from == to {
         return Failure::usage("both are the same tube");
     }
-    let (states, most) = (deed.states()?, deed.number("count")?);
-    let (mut client, target) = (server.connect()?, server.connect()?);
-    let ids = act::found(&mut client, &from, &states, most)?;
+    let most = most(request)?;
+    let ids = act::found(client, &from, &states(request)?, most)?;
     let (mut transfer, mut task) = (Transfer::new(target, to.clone(), true), Task::quiet(most));
-    let outcome = task.carry_out(&mut transfer, &mut client, &ids, false);
+    let outcome = task.carry_out(&mut transfer, client, &ids, false);
     let said = format!("moved {} of {from} to {to}", counted(task.done, "job"));
     outcome
         .map(|()| said.clone())

@@ -72,7 +72,7 @@ impl Site for Console {
                 403,
                 "this console only looks: it was started without --allow-changes",
             )),
-            ("POST", true) if path == "/api/change" => Ok(jobs::LONGEST_REQUEST),
+            ("POST", true) if path == "/api/change" => Ok(jobs::LONGEST),
             ("POST", true) => Err(Answer::refusal(404, "there is nothing to change")),
             _ => Err(Answer::refusal(
                 405,
@@ -87,10 +87,9 @@ impl Site for Console {
             return Ok(Answer::ok(kind, *text));
         }
         let json = match path {
-            "/api/change" if request.method == "POST" => {
-                let _turn = self.turn()?;
-                json!({"said": jobs::carry_out(&self.servers, &request.body)?})
-            }
+            "/api/change" if request.method == "POST" => self.ask(request, |client, server| {
+                Ok(json!({"said": jobs::carry_out(client, server, request)?}))
+            })?,
             "/api/servers" => self.overview(),
             "/api/tubes" => self.tubes(request),
             "/api/tube" => self.tube(request)?,
@@ -191,9 +190,12 @@ impl Console {
     }
 
     fn watched(&self, request: &Request) -> Outcome<&Watched> {
-        let server = self.servers.get(index(request, "server"));
+        let index: u32 = optional(request, "server")?.unwrap_or(0);
         let missing = || Failure::Missing("there is no such server".into());
-        server.map(|server| &**server).ok_or_else(missing)
+        self.servers
+            .get(index as usize)
+            .map(|server| &**server)
+            .ok_or_else(missing)
     }
 
     /// The turn to ask a server; it is over when the result goes.
@@ -325,9 +327,12 @@ mod tests {
         Request {
             method: method.into(),
             path: path.into(),
-            parameters: [("tube", "mail"), ("id", "1")].iter().map(owned).collect(),
+            parameters: [("tube", "mail"), ("id", "1"), ("do", "kick-job")]
+                .iter()
+                .map(owned)
+                .collect(),
             headers: headers.iter().map(owned).collect(),
-            body: br#"{"server":0,"do":"kick-job","ids":["1"]}"#.into(),
+            body: "1".into(),
             ..Request::default()
         }
     }

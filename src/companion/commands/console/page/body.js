@@ -7,7 +7,6 @@ export const bytesOf = (job) => fromBase64(job.body64);
 const fromBase64 = (text) => Uint8Array.from(atob(text), (byte) => byte.charCodeAt(0));
 /** A text with a character for each byte. */
 const letters = (bytes) => bytes.reduce((text, byte) => text + String.fromCharCode(byte), "");
-export const toBase64 = (bytes) => btoa(letters(bytes));
 
 /** The text in these bytes; null if they are not text. */
 export function textOf(bytes) {

@@ -1,7 +1,7 @@
 // Buttons that change something, and the questions behind them. Whatever
 // destroys something asks first, and everything says what it did.
 
-import { bytesOf, textOf, toBase64 } from "./body.js";
+import { bytesOf, textOf } from "./body.js";
 import { change } from "./console.js";
 import { button, count, element, notify, span } from "./elements.js";
 
@@ -23,8 +23,8 @@ export function jobActions(view, job) {
   const again = button("Edit and put again", () => askToPutAgain(view, job));
   // Only the connection that has reserved a job may act on it.
   if (state === "reserved") return [again];
-  const kick = button("Kick", () => act({ do: "kick-job", server, ids: [id] }));
-  const bury = button("Bury", () => act({ do: "bury", server, ids: [id] }));
+  const kick = button("Kick", () => act({ do: "kick-job", server, body: id }));
+  const bury = button("Bury", () => act({ do: "bury", server, body: id }));
   const release = button("Release", () => askToRelease(view, job));
   const remove = button("Delete", () => askToDelete(view, job), "danger");
   return [again, ...(state === "ready" ? [] : [kick]), ...(state === "buried" ? [] : [bury]), release, remove];
@@ -81,7 +81,7 @@ function askToKick({ server, tube, row }) {
   const kind = row.buried ? "buried" : "delayed";
   const about = `A kick makes ${kind} jobs ready: ${count(row[kind])} of ${tube} are ${kind}.`;
   const parts = [element("p", { class: "faint" }, about), number("count", "How many at most", Math.max(1, row[kind]), 1)];
-  askFor(`Kick jobs of ${tube}`, parts, "Kick", ({ count: most }) => ({ do: "kick", server, tube, count: Number(most) }));
+  askFor(`Kick jobs of ${tube}`, parts, "Kick", (values) => ({ do: "kick", server, tube, ...values }));
 }
 
 function askToPause({ server, tube }) {
@@ -98,7 +98,7 @@ function states(row) {
   const all = [["", `all ${count(jobsIn(row, ""))} that are not reserved`]];
   const choices = some.map((state) => [state, `${count(row[state])} ${state}`]);
   const choice = ([value, text], index) =>
-    element("label", {}, element("input", { type: "radio", name: "states", value, checked: index === 0 }), ` ${text}`);
+    element("label", {}, element("input", { type: "radio", name: "state", value, checked: index === 0 }), ` ${text}`);
   const shown = some.length > 1 ? [...all, ...choices] : choices;
   return element("fieldset", { class: "choices", "aria-label": "Which jobs" }, ...shown.map(choice));
 }
@@ -108,20 +108,20 @@ const jobsIn = (row, state) => (state ? row[state] : FREE.reduce((sum, one) => s
 function askToMove({ server, tube, row }) {
   if (!jobsIn(row, "")) return notify(`${tube} has no jobs but reserved ones.`, true);
   const to = field("to", "To which tube", { required: true, maxlength: 200 });
-  const deed = (values) => ({ do: "move", server, tube, to: values.to, states: values.states, count: jobsIn(row, values.states) });
+  const deed = (values) => ({ do: "move", server, tube, ...values, count: jobsIn(row, values.state) });
   askFor(`Move jobs of ${tube}`, [states(row), to], "Move", deed);
 }
 
 function askToClear({ server, tube, row }) {
   if (!jobsIn(row, "")) return notify(`${tube} has no jobs but reserved ones.`, true);
   const about = "They are deleted and cannot be brought back.";
-  const deed = (values) => ({ do: "clear", server, tube, states: values.states, count: jobsIn(row, values.states) });
+  const deed = (values) => ({ do: "clear", server, tube, ...values, count: jobsIn(row, values.state) });
   askFor(`Delete jobs of ${tube}?`, [element("p", {}, about), states(row)], "Delete", deed, true);
 }
 
 function askToDelete({ server }, { id, tube, age }) {
   const about = `It was put into ${tube} ${span(age)} ago, and cannot be brought back.`;
-  askFor(`Delete job ${id}?`, [element("p", {}, about)], "Delete", () => ({ do: "delete", server, ids: [id] }), true);
+  askFor(`Delete job ${id}?`, [element("p", {}, about)], "Delete", () => ({ do: "delete", server, body: id }), true);
 }
 
 /** What can be done to many jobs: the deeds, and the words for them. */
@@ -132,12 +132,12 @@ export function askAboutMany({ server }, ids, which, deed) {
   const verb = DEEDS.find(([name]) => name === deed)[1];
   const isDanger = deed === "delete";
   const about = isDanger ? [element("p", {}, "They are deleted and cannot be brought back.")] : [];
-  askFor(`${verb} ${count(ids.length)} jobs ${which}?`, about, verb, () => ({ do: deed, server, ids }), isDanger);
+  askFor(`${verb} ${count(ids.length)} jobs ${which}?`, about, verb, () => ({ do: deed, server, body: ids.join(" ") }), isDanger);
 }
 
 function askToRelease({ server }, { id, priority }) {
   const fields = element("div", { class: "fields" }, number("priority", "Priority", priority), field("delay", "Delay: 0, 30s, 10m", { required: true, value: "0" }));
-  askFor(`Release job ${id}`, [fields], "Release", (values) => ({ do: "release", server, id, ...values }));
+  askFor(`Release job ${id}`, [fields], "Release", (values) => ({ do: "release", server, body: id, ...values }));
 }
 
 /** Puts a job like this one. */
@@ -163,7 +163,7 @@ function askToPut({ world, server }, { id, tube, priority, delay, ttr }, bytes) 
   );
   const deed = ({ body, ...values }) => {
     const edited = isText ? new TextEncoder().encode(body.replaceAll("\r\n", "\n")) : fromHex(body);
-    return { do: "put", server, ...values, body64: toBase64(edited) };
+    return { do: "put", server, ...values, body: edited };
   };
   const heading = id ? `Put a job like job ${id}` : "Put a job";
   askFor(`${heading} on ${world.servers[server].name}`, [terms, field("body", title, { rows: 12, value })], "Put", deed);

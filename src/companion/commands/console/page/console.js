@@ -39,7 +39,10 @@ export function ask(what, parameters = {}) {
   return request(`/api/${what}?${new URLSearchParams(some)}`);
 }
 
-/** Changes something, and resolves to a sentence that says what was done. */
-export async function change(deed) {
-  return (await request("/api/change", { method: "POST", body: JSON.stringify(deed) })).said;
+/**
+ * Changes something, and resolves to a sentence that says what was done. The body is that
+ * of a job, or the ids of some; what else there is to say are parameters.
+ */
+export async function change({ body = "", ...deed }) {
+  return (await request(`/api/change?${new URLSearchParams(deed)}`, { method: "POST", body })).said;
 }
