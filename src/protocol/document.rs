@@ -8,7 +8,8 @@
 
 use super::TubeName;
 use std::fmt::Display;
-use std::io::{self, Write};
+use std::io::Write;
+use std::iter;
 use std::sync::Arc;
 
 /// A dictionary: lines of a key and its value, in the order in which they are
@@ -116,21 +117,17 @@ impl TubeNames {
         }
     }
 
-    /// Writes the whole reply, name by name.
-    ///
-    /// # Errors
-    ///
-    /// The errors of `out`.
-    pub fn encode(&self, out: &mut impl Write) -> io::Result<()> {
-        let names = || self.0.iter().flat_map(|group| group.iter());
-        let lines: usize = names().map(|name| name.as_str().len() + 3).sum();
-        write!(out, "OK {}\r\n---\n", 4 + lines)?;
-        for name in names() {
-            out.write_all(b"- ")?;
-            out.write_all(name.as_str().as_bytes())?;
-            out.write_all(b"\n")?;
-        }
-        out.write_all(b"\r\n")
+    /// The bytes of the whole reply, in parts: one for each group of names.
+    pub fn encode(&self) -> impl Iterator<Item = String> {
+        let names = self.0.iter().flat_map(|group| group.iter());
+        let lines: usize = names.map(|name| name.as_str().len() + 3).sum();
+        let head = format!("OK {}\r\n---\n", 4 + lines);
+        let line = |name: &TubeName| format!("- {name}\n");
+        let groups = self
+            .0
+            .iter()
+            .map(move |group| group.iter().map(line).collect());
+        iter::once(head).chain(groups).chain(["\r\n".into()])
     }
 }
 
@@ -163,11 +160,10 @@ mod tests {
     #[test]
     fn a_list_of_tubes_is_one_reply_with_its_length() {
         let list = names(0..150);
-        let mut whole = Vec::new();
-        list.encode(&mut whole).unwrap();
+        let whole: String = list.encode().collect();
         let expected: String = (0..150).map(|number| format!("- t{number}\n")).collect();
         let expected = format!("OK {}\r\n---\n{expected}\r\n", expected.len() + 4);
-        assert_eq!(whole, expected.as_bytes());
+        assert_eq!(whole, expected);
     }
 
     #[test]

@@ -160,7 +160,7 @@ mod tests {
 
     fn encoded(list: &JobList) -> String {
         let mut whole = Vec::new();
-        list.encode(&mut whole).unwrap();
+        list.encode(&mut whole);
         String::from_utf8(whole).unwrap()
     }
 

@@ -1,7 +1,7 @@
 //! Lists that a client gets in parts: `list-jobs` and `list-connections`.
 
 use super::Document;
-use std::io::{self, Write};
+use std::io::Write;
 
 /// A part of a list, in the order of the ids, and where the next part begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,37 +22,23 @@ pub trait Listed {
 }
 
 impl<T: Listed> List<T> {
-    /// Writes the whole reply, line by line.
-    ///
-    /// # Errors
-    ///
-    /// The errors of `out`.
-    pub fn encode(&self, out: &mut impl Write) -> io::Result<()> {
+    /// Appends the whole reply.
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        let start = out.len();
         let none = if self.items.is_empty() { " []" } else { "" };
-        let head = format!("---\n{}:{none}\n", T::KEY);
-        let end = format!("next: {}\n", self.next.unwrap_or(0));
-        // The length comes before the text, and the whole text may be too
-        // large for memory: so each line is formatted twice.
-        let mut line = Vec::new();
-        let mut length = head.len() + end.len();
+        writeln!(out, "---\n{}:{none}", T::KEY).expect("a Vec takes all bytes");
         for item in &self.items {
-            write_line(item, &mut line);
-            length += line.len();
+            let mut before = "- {";
+            for fact in item.document().lines() {
+                out.extend_from_slice(before.as_bytes());
+                out.extend_from_slice(fact);
+                before = ", ";
+            }
+            out.extend_from_slice(b"}\n");
         }
-        write!(out, "OK {length}\r\n{head}")?;
-        for item in &self.items {
-            write_line(item, &mut line);
-            out.write_all(&line)?;
-        }
-        write!(out, "{end}\r\n")
+        writeln!(out, "next: {}", self.next.unwrap_or(0)).expect("a Vec takes all bytes");
+        let head = format!("OK {}\r\n", out.len() - start);
+        out.splice(start..start, head.into_bytes());
+        out.extend_from_slice(b"\r\n");
     }
-}
-
-fn write_line(item: &impl Listed, line: &mut Vec<u8>) {
-    line.clear();
-    for fact in item.document().lines() {
-        line.extend_from_slice(if line.is_empty() { b"- {" } else { b", " });
-        line.extend_from_slice(fact);
-    }
-    line.extend_from_slice(b"}\n");
 }

@@ -94,9 +94,9 @@ impl Reply {
             Reply::Stats(document) => return Document::encode(slice::from_ref(document), out),
             Reply::ServerStats(parts) => return Document::encode(&**parts, out),
             Reply::JobStats(job) => return Document::encode(&[job.facts(None)], out),
-            Reply::Tubes(names) => return names.encode(out).expect("a Vec takes all bytes"),
-            Reply::Connections(list) => return list.encode(out).expect("a Vec takes all bytes"),
-            Reply::Jobs(list) => return list.encode(out).expect("a Vec takes all bytes"),
+            Reply::Tubes(names) => return out.extend(names.encode().flat_map(String::into_bytes)),
+            Reply::Connections(list) => return list.encode(out),
+            Reply::Jobs(list) => return list.encode(out),
             line => out.extend_from_slice(line.word().as_bytes()),
         }
         match self {

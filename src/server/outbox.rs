@@ -34,11 +34,12 @@ use super::Stream;
 use crate::binlog::{Binlog, Failed, Lsn, Waiter};
 use crate::engine::{ConnectionId, Time};
 use crate::log::{self, Level};
+use crate::protocol::document::TubeNames;
 use crate::protocol::{Body, DependsOn, Reply};
 use crate::sync::{AtomicU64, Condvar, Mutex, MutexGuard, Ordering};
 use std::collections::VecDeque;
 use std::fmt::Arguments;
-use std::io::{self, IoSlice, Write};
+use std::io::{self, IoSlice};
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -190,26 +191,23 @@ impl Client {
         self.outbox().shrink();
     }
 
-    /// Posts a list, which may be too long for memory: it is sent as it is made,
-    /// after everything before it.
-    pub fn post_list(self: &Arc<Self>, list: &Reply, needed: Option<Lsn>) -> io::Result<()> {
-        let committed = match (&self.binlog, needed) {
-            (Some(binlog), Some(lsn)) => binlog.commit(lsn),
-            _ => Ok(()),
-        };
+    /// Posts a list of tubes, which may be too long for memory: it is sent as it is
+    /// made, after everything before it. It waits for no change of its own.
+    pub fn post_tubes(self: &Arc<Self>, names: &TubeNames) -> io::Result<()> {
         if !self.outbox().waiting.is_empty() {
             self.flush()?;
         }
-        if committed.is_err() && list.depends_on() != DependsOn::Nothing {
-            self.post(&mut vec![Reply::InternalError], None);
-            return Ok(());
+        self.log(Level::Commands, format_args!("OK"));
+        for part in names.encode() {
+            let mut outbox = self.outbox();
+            outbox.ready.bytes.extend_from_slice(part.as_bytes());
+            let is_full = outbox.held() >= SEND_BYTES;
+            drop(outbox);
+            if is_full {
+                self.flush()?;
+            }
         }
-        self.log_reply(list);
-        match list {
-            Reply::Tubes(names) => names.encode(&mut Parts(self)),
-            Reply::Jobs(jobs) => jobs.encode(&mut Parts(self)),
-            _ => unreachable!("other replies are posted"),
-        }
+        Ok(())
     }
 
     /// Sends what is ready. What waits for the binlog may stay here, if it is so
@@ -409,26 +407,6 @@ impl Waiter for Client {
     }
 }
 
-/// Takes a long list as it is made.
-struct Parts<'a>(&'a Arc<Client>);
-
-impl Write for Parts<'_> {
-    fn write(&mut self, part: &[u8]) -> io::Result<usize> {
-        let mut outbox = self.0.outbox();
-        outbox.ready.bytes.extend_from_slice(part);
-        let is_full = outbox.held() >= SEND_BYTES;
-        drop(outbox);
-        if is_full {
-            self.0.flush()?;
-        }
-        Ok(part.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 impl Outbox {
     /// How many bytes there are, about.
     fn held(&self) -> usize {
@@ -571,10 +549,11 @@ impl Ready {
 }
 
 /// About how many bytes a reply has. Lists and statistics count as
-/// [`SEND_BYTES`], so each of them ends a time slice.
+/// [`SEND_BYTES`] at least, so each of them ends a time slice.
 pub fn size(reply: &Reply) -> usize {
     match reply {
-        Reply::Tubes(_) | Reply::Jobs(_) | Reply::Connections(_) => SEND_BYTES,
+        Reply::Jobs(list) => SEND_BYTES.max(list.memory()),
+        Reply::Tubes(_) | Reply::Connections(_) => SEND_BYTES,
         Reply::Stats(_) | Reply::JobStats(_) | Reply::ServerStats(_) => SEND_BYTES,
         _ => 32 + reply.body().map_or(0, |body| body.wire().len()),
     }

@@ -201,15 +201,12 @@ impl<'a> Worker<'a> {
         for reply in &mut *replies {
             complete(reply, shared, self.client);
         }
-        let list = replies.pop_if(|reply| matches!(reply, Reply::Tubes(_) | Reply::Jobs(_)));
+        let tubes = replies.pop_if(|reply| matches!(reply, Reply::Tubes(_)));
         // A job may be deleted while its body waits there for the disk.
         let held = self.client.post(replies, needed);
         self.count_held(held);
-        if let Some(list) = list {
-            if let Reply::Jobs(jobs) = &list {
-                self.count_held(held + jobs.memory());
-            }
-            self.client.post_list(&list, needed)?;
+        if let Some(Reply::Tubes(names)) = tubes {
+            self.client.post_tubes(&names)?;
         } else if held >= SEND_BYTES {
             self.client.flush()?;
         }
