@@ -34,13 +34,13 @@ impl Console {
 
     /// The body of the answer to a change that our own page asks for: parameters and,
     /// after a space, the body of the request.
-    fn change(&self, deed: &str) -> String {
-        let answer = self.post("Host: localhost\r\nOrigin: http://localhost\r\n", deed);
+    fn change(&self, request: &str) -> String {
+        let answer = self.post("Host: localhost\r\nOrigin: http://localhost\r\n", request);
         answer.split("\r\n\r\n").nth(1).expect("a body").into()
     }
 
-    fn post(&self, headers: &str, deed: &str) -> String {
-        let (parameters, body) = deed.split_once(' ').unwrap_or((deed, ""));
+    fn post(&self, headers: &str, request: &str) -> String {
+        let (parameters, body) = request.split_once(' ').unwrap_or((request, ""));
         let (target, length) = (format!("/api/change?{parameters}"), body.len());
         let head = format!("POST {target} HTTP/1.1\r\n{headers}Content-Length: {length}");
         http(self.port, &format!("{head}\r\n\r\n{body}"))
@@ -157,7 +157,7 @@ fn an_unknown_host_name_is_refused() {
 fn changes_need_allow_changes_and_the_origin_of_the_page() {
     let scene = Scene::ours();
     scene.tell("$ beanpole put -q -t mail x");
-    let deed = "do=delete&server=0 1";
+    let request = "do=delete&server=0 1";
     let console = Console::start(&scene, "--allow-changes");
     for headers in [
         "Host: localhost\r\n",
@@ -166,9 +166,9 @@ fn changes_need_allow_changes_and_the_origin_of_the_page() {
         "Host: localhost\r\nOrigin: http://localhost\r\nOrigin: http://localhost\r\n",
         "Host: evil.example\r\nOrigin: http://evil.example\r\n",
     ] {
-        assert_eq!(status(&console.post(headers, deed)), "403", "{headers}");
+        assert_eq!(status(&console.post(headers, request)), "403", "{headers}");
     }
-    let refused = Console::start(&scene, "").change(deed);
+    let refused = Console::start(&scene, "").change(request);
     assert!(
         refused.contains("started without --allow-changes"),
         "{refused}"
@@ -181,7 +181,7 @@ fn changes_need_allow_changes_and_the_origin_of_the_page() {
     );
     assert_eq!(status(&answer), "413");
     scene.tell("$ beanpole peek 1 -l\nx");
-    assert_eq!(console.change(deed), r#"{"said":"deleted job 1"}"#);
+    assert_eq!(console.change(request), r#"{"said":"deleted job 1"}"#);
 }
 
 #[test]
@@ -266,9 +266,9 @@ do=clear&tube=post&state=ready&count=1 => deleted 1 job of post
 do=clear&tube=post&count=9 => deleted 1 job of post"#;
     on_each_server(&[], |scene| {
         let console = Console::start(&scene, "--allow-changes");
-        for (deed, said) in changes.lines().filter_map(|line| line.split_once(" => ")) {
-            let answer = console.change(deed);
-            assert_eq!(answer, format!("{{\"said\":\"{said}\"}}"), "{deed}");
+        for (request, said) in changes.lines().filter_map(|line| line.split_once(" => ")) {
+            let answer = console.change(request);
+            assert_eq!(answer, format!("{{\"said\":\"{said}\"}}"), "{request}");
         }
     });
 }
@@ -276,19 +276,19 @@ do=clear&tube=post&count=9 => deleted 1 job of post"#;
 #[test]
 fn a_malformed_change_is_refused_with_the_reason() {
     let changes = r#"
- => there is no deed ''
+ => there is no change ''
 do=delete&server=9 1 => there is no such server
 do=delete&server=-1 1 => server: '-1' is not a number
-do=fly => there is no deed 'fly'
+do=fly => there is no change 'fly'
 do=delete x => 'x' is not the id of a job
 do=kick&tube=-&count=1 => tube: '-' cannot be the name of a tube
 do=clear&tube=a&count=1&state=reserved => 'reserved' is not ready, delayed or buried
 do=move&tube=a&to=a&count=1 => both are the same tube"#;
     let scene = Scene::ours();
     let console = Console::start(&scene, "--allow-changes");
-    for (deed, reason) in changes.lines().filter_map(|line| line.split_once(" => ")) {
-        let answer = console.change(deed);
-        assert!(answer.starts_with(reason), "{deed}: {answer}");
+    for (request, reason) in changes.lines().filter_map(|line| line.split_once(" => ")) {
+        let answer = console.change(request);
+        assert!(answer.starts_with(reason), "{request}: {answer}");
     }
 }
 

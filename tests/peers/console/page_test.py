@@ -234,7 +234,7 @@ def bodies_that_were_packed(browser, url):
     browser.wait("what was packed", lambda: body() == '{\n  "a": [\n    1\n  ]\n}')
 
 
-def deeds_on_many_jobs(browser, url):
+def changes_of_many_jobs(browser, url):
     for number in range(12):
         beanpole("put", "-q", "-t", "many", f"{'odd' if number % 2 else 'even'} {number}")
     browser.open(tube_url(url, "many"))
@@ -298,8 +298,8 @@ def edit_and_put_again(browser, url):
     assert beanpole("peek", new) == BINARY
 
 
-def deeds_on_a_job(browser, url):
-    job = beanpole("put", "-t", "deeds", "x").decode().strip()
+def changes_of_a_job(browser, url):
+    job = beanpole("put", "-t", "changes", "x").decode().strip()
     browser.open(job_url(url, job))
     for button, said, state in [("Bury", f"buried job {job}", "buried"), ("Kick", f"kicked job {job}", "ready")]:
         browser.click("button", button)
@@ -412,10 +412,10 @@ def main():
             the_curve_rises,
             jobs_of_all_kinds,
             bodies_that_were_packed,
-            deeds_on_many_jobs,
+            changes_of_many_jobs,
             markup_in_links,
             edit_and_put_again,
-            deeds_on_a_job,
+            changes_of_a_job,
             clear_after_the_question,
             a_tube_among_five_thousand,
         ]:

@@ -202,7 +202,7 @@ pub fn carry_out(client: &mut Client, server: &Watched, request: &Request) -> Ou
         "clear" => return act::clear(client, &tube()?, &states(request)?, most(request)?),
         "put" => return put(server.connect()?, request),
         "move" => return move_jobs(client, server.connect()?, request),
-        other => return Failure::usage(format!("there is no deed '{other}'")),
+        other => return Failure::usage(format!("there is no change '{other}'")),
     };
     let ids = String::from_utf8_lossy(&request.body);
     let ids: Vec<JobId> = ids.split_whitespace().map(word).collect::<Outcome<_>>()?;
@@ -210,7 +210,7 @@ pub fn carry_out(client: &mut Client, server: &Watched, request: &Request) -> Ou
     for id in &ids {
         said.push(act::act(client, action, *id)?);
     }
-    // Who acts on many jobs wants their number, and why some were left.
+    // For many jobs: how many were changed, and why the others were not.
     let (well, ill): (Vec<_>, Vec<_>) = said.into_iter().partition(|said| said.starts_with(done));
     match (ids.len(), well.as_slice(), ill.as_slice()) {
         (1, [said], _) | (1, _, [said]) | (_, [], [said, ..]) => Ok(said.clone()),

@@ -1,5 +1,5 @@
-// Buttons that change something, and the questions behind them. Whatever
-// destroys something asks first, and everything says what it did.
+// Buttons that change something, and their questions. What destroys something asks
+// first, and each action reports what it did.
 
 import { bytesOf, textOf } from "./body.js";
 import { change } from "./console.js";
@@ -31,9 +31,9 @@ export function jobActions(view, job) {
 }
 
 /** Does it, says what was done, and shows how things are now. */
-async function act(deed) {
+async function act(request) {
   try {
-    notify(await change(deed));
+    notify(await change(request));
   } catch (error) {
     notify(error.message, true);
   }
@@ -50,10 +50,10 @@ function field(name, title, attributes) {
 const number = (name, title, value, least = 0) => field(name, title, { type: "number", min: least, max: 4294967295, required: true, value });
 
 /**
- * Asks in a dialog. `deed` makes a request of the values of the fields, or
+ * Asks in a dialog. `requestOf` makes a request from the values of the fields, or
  * throws an error that says what is wrong with them.
  */
-function askFor(title, parts, verb, deed, isDanger = false) {
+function askFor(title, parts, verb, requestOf, isDanger = false) {
   const error = element("p", { class: "error", role: "alert" });
   const submit = element("button", { class: `plain main ${isDanger ? "danger" : ""}` }, verb);
   const cancel = button("Cancel", () => dialog.close());
@@ -63,7 +63,7 @@ function askFor(title, parts, verb, deed, isDanger = false) {
     event.preventDefault();
     submit.disabled = true;
     try {
-      notify(await change(deed(Object.fromEntries(new FormData(form)))));
+      notify(await change(requestOf(Object.fromEntries(new FormData(form)))));
       dialog.close();
       dispatchEvent(new Event("refresh"));
     } catch (failure) {
@@ -73,7 +73,7 @@ function askFor(title, parts, verb, deed, isDanger = false) {
   });
   document.body.append(dialog);
   dialog.showModal();
-  // What destroys something is not done by an Enter too many.
+  // An accidental Enter destroys nothing.
   if (isDanger) cancel.focus();
 }
 
@@ -108,15 +108,15 @@ const jobsIn = (row, state) => (state ? row[state] : FREE.reduce((sum, one) => s
 function askToMove({ server, tube, row }) {
   if (!jobsIn(row, "")) return notify(`${tube} has no jobs but reserved ones.`, true);
   const to = field("to", "To which tube", { required: true, maxlength: 200 });
-  const deed = (values) => ({ do: "move", server, tube, ...values, count: jobsIn(row, values.state) });
-  askFor(`Move jobs of ${tube}`, [states(row), to], "Move", deed);
+  const requestOf = (values) => ({ do: "move", server, tube, ...values, count: jobsIn(row, values.state) });
+  askFor(`Move jobs of ${tube}`, [states(row), to], "Move", requestOf);
 }
 
 function askToClear({ server, tube, row }) {
   if (!jobsIn(row, "")) return notify(`${tube} has no jobs but reserved ones.`, true);
   const about = "They are deleted and cannot be brought back.";
-  const deed = (values) => ({ do: "clear", server, tube, ...values, count: jobsIn(row, values.state) });
-  askFor(`Delete jobs of ${tube}?`, [element("p", {}, about), states(row)], "Delete", deed, true);
+  const requestOf = (values) => ({ do: "clear", server, tube, ...values, count: jobsIn(row, values.state) });
+  askFor(`Delete jobs of ${tube}?`, [element("p", {}, about), states(row)], "Delete", requestOf, true);
 }
 
 function askToDelete({ server }, { id, tube, age }) {
@@ -124,15 +124,15 @@ function askToDelete({ server }, { id, tube, age }) {
   askFor(`Delete job ${id}?`, [element("p", {}, about)], "Delete", () => ({ do: "delete", server, body: id }), true);
 }
 
-/** What can be done to many jobs: the deeds, and the words for them. */
-export const DEEDS = [["kick-job", "Kick"], ["bury", "Bury"], ["delete", "Delete"]];
+/** What can be done to many jobs: the actions, and their names. */
+export const ACTIONS = [["kick-job", "Kick"], ["bury", "Bury"], ["delete", "Delete"]];
 
 /** Asks before it does something to these jobs; `which` says what they are. */
-export function askAboutMany({ server }, ids, which, deed) {
-  const verb = DEEDS.find(([name]) => name === deed)[1];
-  const isDanger = deed === "delete";
+export function askAboutMany({ server }, ids, which, action) {
+  const verb = ACTIONS.find(([name]) => name === action)[1];
+  const isDanger = action === "delete";
   const about = isDanger ? [element("p", {}, "They are deleted and cannot be brought back.")] : [];
-  askFor(`${verb} ${count(ids.length)} jobs ${which}?`, about, verb, () => ({ do: deed, server, body: ids.join(" ") }), isDanger);
+  askFor(`${verb} ${count(ids.length)} jobs ${which}?`, about, verb, () => ({ do: action, server, body: ids.join(" ") }), isDanger);
 }
 
 function askToRelease({ server }, { id, priority }) {
@@ -161,12 +161,12 @@ function askToPut({ world, server }, { id, tube, priority, delay, ttr }, bytes) 
     field("delay", "Delay", { required: true, value: String(delay) }),
     field("ttr", "Time to run", { required: true, value: String(ttr) }),
   );
-  const deed = ({ body, ...values }) => {
+  const requestOf = ({ body, ...values }) => {
     const edited = isText ? new TextEncoder().encode(body.replaceAll("\r\n", "\n")) : fromHex(body);
     return { do: "put", server, ...values, body: edited };
   };
   const heading = id ? `Put a job like job ${id}` : "Put a job";
-  askFor(`${heading} on ${world.servers[server].name}`, [terms, field("body", title, { rows: 12, value })], "Put", deed);
+  askFor(`${heading} on ${world.servers[server].name}`, [terms, field("body", title, { rows: 12, value })], "Put", requestOf);
 }
 
 function fromHex(text) {

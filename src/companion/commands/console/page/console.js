@@ -41,8 +41,8 @@ export function ask(what, parameters = {}) {
 
 /**
  * Changes something, and resolves to a sentence that says what was done. The body is that
- * of a job, or the ids of some; what else there is to say are parameters.
+ * of a job, or the ids of jobs; everything else is in the parameters.
  */
-export async function change({ body = "", ...deed }) {
-  return (await request(`/api/change?${new URLSearchParams(deed)}`, { method: "POST", body })).said;
+export async function change({ body = "", ...parameters }) {
+  return (await request(`/api/change?${new URLSearchParams(parameters)}`, { method: "POST", body })).said;
 }

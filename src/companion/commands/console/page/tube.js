@@ -1,6 +1,6 @@
 // The view of one tube: why it stands still, its figures, curves and jobs.
 
-import { DEEDS, askAboutMany, tubeActions } from "./changes.js";
+import { ACTIONS, askAboutMany, tubeActions } from "./changes.js";
 import { ask } from "./console.js";
 import { Curves } from "./curves.js";
 import { button, count, element, figures, jobLink, keep, kept, notify, rate, setText, showItems, size, span, tabs } from "./elements.js";
@@ -46,9 +46,9 @@ export class TubeView {
     this.note = element("p", { class: "faint", role: "status" });
     this.back = button("Previous", () => this.turn(false));
     this.on = button("Next", () => this.turn(true));
-    const deeds = DEEDS.map(([deed, verb]) => button(verb, () => this.actOnMany(deed), deed === "delete" ? "danger" : ""));
+    const actions = ACTIONS.map(([action, verb]) => button(verb, () => this.actOnMany(action), action === "delete" ? "danger" : ""));
     this.which = element("span");
-    this.many = element("div", { class: "bar", hidden: true }, this.which, ...deeds);
+    this.many = element("div", { class: "bar", hidden: true }, this.which, ...actions);
     const table = element("table", {}, element("thead", {}, this.head), this.body);
     return element(
       "section",
@@ -96,16 +96,16 @@ export class TubeView {
     setText(this.which, length ? `${count(length)} ticked:` : "All that have this in their bodies:");
   }
 
-  async actOnMany(deed) {
+  async actOnMany(action) {
     const ticked = this.ticked();
-    if (ticked.length) return askAboutMany(this, ticked, "that are ticked", deed);
+    if (ticked.length) return askAboutMany(this, ticked, "that are ticked", action);
     const { text, state } = this.wanted;
     setText(this.note, "Searching …");
     const found = await ask("jobs", { text, state, server: this.server, tube: this.tube, ids: 1 });
     setText(this.note, "");
     if (!found.jobs.length) return notify("No job has this in its body.", true);
     const which = `that have “${text}” in their bodies${found.next == null ? "" : ", and perhaps others later"}`;
-    askAboutMany(this, found.jobs, which, deed);
+    askAboutMany(this, found.jobs, which, action);
   }
 
   async refresh() {
