@@ -4,7 +4,6 @@
 //! another thread has recovered the jobs, and starts the server. From then on
 //! it waits for signals.
 
-use beanpole::binlog::storage::Directory;
 use beanpole::binlog::{self, Binlog};
 use beanpole::engine::{Config, Engine};
 use beanpole::log::{self, Level};
@@ -259,24 +258,24 @@ fn open(
         let text = error.to_string().replace("repair DIR NEW", &repair);
         (Exit::BinlogUnusable, text)
     };
-    let directory = match Directory::lock(&binlog.dir, false) {
+    let locked = match binlog::lock(&binlog.dir, false) {
         Err(binlog::Error::Locked(_)) if binlog.wait => {
             let waiting = format!("another server has {} locked", binlog.dir.display());
             log::info(format_args!("waiting: {waiting}"));
             notify::send(&format!("STATUS=Waiting: {waiting}"));
-            Directory::lock(&binlog.dir, true)
+            binlog::lock(&binlog.dir, true)
         }
         locked => locked,
     };
-    let directory = Arc::new(directory.map_err(unusable)?);
-    for error in directory.left() {
+    let (storage, left) = locked.map_err(unusable)?;
+    for error in left {
         log::warning(format_args!("left alone, since it is not needed: {error}"));
     }
     // What is left of a delay is left by the system's clock. While we waited
     // for the lock, the clock may have been set.
     clock.set();
     let engine = Engine::new(config, clock.now());
-    let opened = Binlog::open_in(directory, binlog.sync, binlog.segment_size, engine);
+    let opened = Binlog::open_in(storage, binlog.sync, binlog.segment_size, engine);
     let opened = opened.map_err(unusable)?;
     for notice in &opened.notices {
         log::warning(format_args!("{notice}"));

@@ -16,8 +16,8 @@
 //!
 //! An obsolete segment keeps its file and its old contents: on a full disk, another
 //! program could take the room of a file as soon as that is removed. The segment that
-//! begins there has a salt of its own, so no old byte means anything. On shared storage
-//! it is removed, see `lease`.
+//! begins there has a salt of its own, so no old byte means anything. Where the storage
+//! cannot rename it, it is removed.
 //!
 //! No name is used twice: the number in `binlog.spareN` grows, also over restarts.
 //!
@@ -335,9 +335,6 @@ impl Binlog {
     fn recycle_or_remove(&self, number: u32, is_kept: bool) -> Result<Option<Prepared>, Error> {
         let slot = next_slot(&mut self.tail());
         let (name, new_name) = (segment_name(number), prepared_name(slot));
-        // Another machine may have old pages of that file in its cache, and would not
-        // read the new contents.
-        let is_kept = is_kept && !self.storage.is_shared();
         if !is_kept || self.storage.rename(&name, &new_name).is_err() {
             self.remove(name);
             return Ok(None);

@@ -66,114 +66,94 @@
 
 use super::error::{Error, is_full};
 use super::format::{PREPARED, segment_number, shows_segment};
-use super::storage::{Anchor, again};
+use super::storage::{Directory, File, Storage, again};
 use super::{Binlog, Failed, locked};
 use crate::sync::{AtomicU64, Mutex, Ordering};
 use crate::sys::{forget_pages, is_shared, time_since_boot, whole_file};
 use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
 use nix::sys::utsname::uname;
 use std::fs;
-use std::io::{self, BufReader, Read};
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-
-/// The name of the lock's file.
-const LOCK: &str = "lock";
 
 /// The length of the line in the lock's file.
 const LINE: usize = 256;
 
-/// A directory's lock, held as long as this value exists.
-pub(super) struct Fence {
-    /// The lock's file. While the lock is held, no other descriptor of this
-    /// file may be closed: that would end a lock of this kind.
-    file: fs::File,
-    /// On a shared file system: our fencing token, the line in the file that no other
-    /// server writes.
-    line: Option<[u8; LINE]>,
-    /// What is appended to the names that are this server's own; empty on a
-    /// local file system.
-    suffix: String,
-    /// Why files that other servers have prepared are still there.
-    pub left: Vec<Error>,
-}
+/// A file that is made to find out whether files can be made. If it stays, the next
+/// start removes it like the prepared segments of other servers.
+const PROBE: &str = "binlog.spare.0";
 
-impl Fence {
-    /// Locks a directory. With `wait`, waits until no other server has it.
-    ///
-    /// The lock is the one that beanstalkd takes (a write lock by `fcntl` on
-    /// the file `lock`). So its servers and ours exclude each other, and also
-    /// servers on several machines, if the file system passes such locks on.
-    pub fn lock(anchor: &Anchor, path: &Path, wait: bool) -> Result<Fence, Error> {
-        let refused = |source| Error::Directory {
-            path: path.to_owned(),
-            source,
-        };
-        let opened = anchor.file(LOCK, OFlag::O_RDWR | OFlag::O_CREAT);
-        let file = opened.map_err(|source| Error::Directory {
-            path: path.join(LOCK),
-            source,
-        })?;
-        match lock_whole(&file, wait) {
-            Ok(()) => {}
-            Err(Errno::EAGAIN | Errno::EACCES) => return Err(Error::Locked(path.to_owned())),
-            Err(errno) => return Err(refused(errno.into())),
-        }
-        if is_shared(&file).map_err(refused)? {
-            return Fence::raise(file, anchor);
-        }
+/// Locks a directory. With `wait`, waits until no other server has it. Returns its
+/// storage, which has it until it is dropped; and why files that other servers have
+/// prepared are still there, which nobody needs.
+///
+/// The lock is the one that beanstalkd takes (a write lock by `fcntl` on
+/// the file `lock`). So its servers and ours exclude each other, and also
+/// servers on several machines, if the file system passes such locks on.
+///
+/// # Errors
+///
+/// If another server has it, or if it cannot be used: for example, if no file can be made
+/// in it, or removed. (On a full disk none need be made.)
+pub fn lock(path: &Path, wait: bool) -> Result<(Arc<dyn Storage>, Vec<Error>), Error> {
+    let refused = |source| Error::Directory {
+        path: path.to_owned(),
+        source,
+    };
+    let directory = Directory::open(path)?;
+    match lock_whole(&directory.lock, wait) {
+        Ok(()) => {}
+        Err(Errno::EAGAIN | Errno::EACCES) => return Err(Error::Locked(path.to_owned())),
+        Err(errno) => return Err(refused(errno.into())),
+    }
+    let is_shared = is_shared(&directory.lock).map_err(refused)?;
+    let (storage, left): (Arc<dyn Storage>, _) = if is_shared {
+        let (fenced, left) = Fenced::raise(directory)?;
+        (Arc::new(fenced), left)
+    } else {
         // Even if somebody removes the file `lock`, no second server gets in.
-        if !anchor.lock(wait) {
+        if !directory.lock_itself(wait) {
             return Err(Error::Locked(path.to_owned()));
         }
-        Ok(Fence {
-            file,
-            line: None,
-            suffix: String::new(),
-            left: remove_prepared(anchor, false)?,
-        })
-    }
+        let left = remove_prepared(&directory, false)?;
+        (Arc::new(directory), left)
+    };
+    let tried = match storage.create(PROBE) {
+        Err(error) if is_full(&error) => Ok(()),
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => storage.remove(PROBE),
+    };
+    tried.map_err(Error::on("make or remove", "files"))?;
+    Ok((storage, left))
+}
 
-    /// Fences a shared directory: writes our line, and removes the prepared
-    /// segments of other servers.
-    pub fn raise(file: fs::File, anchor: &Anchor) -> Result<Fence, Error> {
-        let (now, line) = write_line(&file).map_err(Error::on("write", LOCK))?;
-        Ok(Fence {
-            file,
-            line: Some(line),
+/// A directory that other machines can use.
+struct Fenced {
+    directory: Directory,
+    /// Our fencing token: the line in the lock's file that no other server writes.
+    line: [u8; LINE],
+    /// What is appended to the names that are this server's own.
+    suffix: String,
+}
+
+impl Fenced {
+    /// Writes our line into the lock's file, and removes the prepared segments of other
+    /// servers. Returns why some of these are still there.
+    fn raise(directory: Directory) -> Result<(Fenced, Vec<Error>), Error> {
+        let written = write_line(&directory.lock);
+        let (now, line) = written.map_err(Error::on("write", "lock"))?;
+        let left = remove_prepared(&directory, true)?;
+        let fenced = Fenced {
+            directory,
+            line,
             suffix: format!(".{now}"),
-            left: remove_prepared(anchor, true)?,
-        })
-    }
-
-    /// An error if the directory or the lock is not where others look for it.
-    pub fn must_be_in_place(&self, anchor: &Anchor) -> io::Result<()> {
-        anchor.must_be_in_place(LOCK, &self.file)
-    }
-
-    /// The lock, where other machines can use the directory.
-    pub fn shared_lock(&self) -> Option<&dyn SharedLock> {
-        self.line.is_some().then_some(self)
-    }
-
-    /// Drops the pages of a file that another machine may have changed.
-    pub fn forget_stale(&self, file: &fs::File) -> io::Result<()> {
-        match self.line {
-            Some(_) => forget_pages(file),
-            None => Ok(()),
-        }
-    }
-
-    /// For a file that could not be created: GlusterFS leaves it on the replicas that had
-    /// room. While one that had none is offline, nobody can open or remove it, and no
-    /// server could start. Only we know this name.
-    pub fn undo_create(&self, anchor: &Anchor, name: &str, error: &io::Error) {
-        if self.line.is_some() && is_full(error) {
-            anchor.remove(name).ok();
-        }
+        };
+        Ok((fenced, left))
     }
 
     /// The name on disk of the file that the log calls `name`. Segments keep their
@@ -183,18 +163,69 @@ impl Fence {
     /// an older file of a name. If the name were then changed on all replicas, that one
     /// would change it for the older file, and nobody could open the file any more,
     /// because the replicas differ.
-    pub fn name(&self, name: &str) -> String {
+    fn name(&self, name: &str) -> String {
         match segment_number(name) {
             Some(_) => name.to_owned(),
             None => format!("{name}{}", self.suffix),
         }
     }
+}
 
-    /// The same for a file that is about to be created, renamed or removed. An error if
-    /// the directory is not ours any more.
-    pub fn name_to_change(&self, name: &str) -> io::Result<String> {
-        self.shared_lock().map_or(Ok(()), SharedLock::check)?;
-        Ok(self.name(name))
+/// No name is changed any more after another server has taken the directory over.
+impl Storage for Fenced {
+    fn list(&self) -> io::Result<Vec<String>> {
+        self.directory.list()
+    }
+
+    fn open(&self, name: &str) -> io::Result<Arc<dyn File>> {
+        let file = self.directory.open(&self.name(name))?;
+        // Another machine may have changed it.
+        file.forget().map(|()| file)
+    }
+
+    fn open_to_read(&self, name: &str) -> io::Result<Arc<dyn File>> {
+        let file = self.directory.open_to_read(&self.name(name))?;
+        file.forget().map(|()| file)
+    }
+
+    fn create(&self, name: &str) -> io::Result<Arc<dyn File>> {
+        self.check()?;
+        let name = self.name(name);
+        self.directory.create(&name).inspect_err(|error| {
+            // GlusterFS leaves it on the replicas that had room. While one that had none
+            // is offline, nobody can open or remove it, and no server could start. Only
+            // we know this name.
+            if is_full(error) {
+                self.directory.remove(&name).ok();
+            }
+        })
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.check()?;
+        if segment_number(from).is_some() {
+            // Another machine may have old pages of that file in its cache, and would not
+            // read the new contents.
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        self.directory.rename(&self.name(from), &self.name(to))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.check()?;
+        self.directory.remove(&self.name(name))
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.directory.sync()
+    }
+
+    fn free(&self) -> Option<u64> {
+        self.directory.free()
+    }
+
+    fn shared_lock(&self) -> Option<&dyn SharedLock> {
+        Some(self)
     }
 }
 
@@ -210,20 +241,21 @@ pub trait SharedLock {
     }
 }
 
-impl SharedLock for Fence {
+impl SharedLock for Fenced {
     fn check(&self) -> io::Result<()> {
+        let lock = &self.directory.lock;
         // This asks the storage, not a cache, and fails if this descriptor has
         // lost the lock. (Taking the lock again would tell as much. But a
         // thread that a signal interrupts in that call may wait for GlusterFS's
         // answer for ever.)
-        if is_locked_by_other(&self.file)? {
+        if is_locked_by_other(lock)? {
             return Err(io::Error::other("another server has it"));
         }
         // Another server may have had the lock, and be gone again.
-        forget_pages(&self.file)?;
+        forget_pages(lock)?;
         let mut found = [0; LINE];
-        self.file.read_exact_at(&mut found, 0)?;
-        if Some(found) == self.line {
+        lock.read_exact_at(&mut found, 0)?;
+        if found == self.line {
             return Ok(());
         }
         let who = String::from_utf8_lossy(&found);
@@ -276,14 +308,15 @@ fn is_locked_by_other(file: &fs::File) -> nix::Result<bool> {
 /// # Errors
 ///
 /// If one cannot be removed, though it can be opened.
-fn remove_prepared(anchor: &Anchor, is_shared: bool) -> Result<Vec<Error>, Error> {
-    let names = anchor.list().map_err(Error::on("list", "the files"))?;
+fn remove_prepared(directory: &Directory, is_shared: bool) -> Result<Vec<Error>, Error> {
+    let names = directory.list().map_err(Error::on("list", "the files"))?;
     // No other file is opened: to close the file `lock` would end the lock.
     let mut segments = names.iter().filter(|name| segment_number(name).is_some());
     let holds_something = |name: &String| {
-        let file = anchor.file(name, OFlag::O_RDONLY).map(BufReader::new);
-        let is_set = |byte: io::Result<u8>| byte.map_or(true, |byte| byte != 0);
-        file.map_or(true, |file| file.bytes().any(is_set))
+        let mut start = [0; 4];
+        let file = directory.open_to_read(name);
+        let read = file.and_then(|file| file.read_at(&mut start, 0));
+        read.is_err() || start != [0; 4]
     };
     if names.iter().any(|name| shows_segment(name)) && !segments.any(holds_something) {
         return Ok(Vec::new());
@@ -296,12 +329,12 @@ fn remove_prepared(anchor: &Anchor, is_shared: bool) -> Result<Vec<Error>, Error
     };
     let mut left = Vec::new();
     for name in names.iter().filter(is_prepared) {
-        match anchor.remove(name) {
+        match directory.remove(name) {
             Ok(()) => {}
             // The server that prepared it has just made a segment of it.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => {
-                let can_open = anchor.file(name, OFlag::O_RDWR).is_ok();
+                let can_open = directory.open(name).is_ok();
                 let error = Error::on("remove", name)(error);
                 if can_open {
                     return Err(error);
@@ -407,18 +440,18 @@ mod tests {
     use super::*;
 
     /// A fence around a directory, whatever its file system.
-    fn raise(path: &Path) -> Fence {
-        let anchor = Anchor::open(path).unwrap();
-        let file = anchor.file(LOCK, OFlag::O_RDWR | OFlag::O_CREAT);
-        Fence::raise(file.unwrap(), &anchor).unwrap()
+    fn raise(path: &Path) -> (Fenced, Vec<Error>) {
+        Fenced::raise(Directory::open(path).unwrap()).unwrap()
     }
 
     #[test]
     fn a_server_that_finds_another_owner_in_the_lock_file_has_lost_the_lock() {
         let directory = tempfile::tempdir().unwrap();
-        let first = raise(directory.path());
+        let (first, _) = raise(directory.path());
+        first.create("binlog.spare").unwrap();
+        first.rename("binlog.spare", "binlog.1").unwrap();
         assert!(first.check().is_ok());
-        let second = raise(directory.path());
+        let (second, _) = raise(directory.path());
         assert!(second.check().is_ok());
         let lost = first.check().unwrap_err().to_string();
         let who = format!("process {} on ", std::process::id());
@@ -426,6 +459,17 @@ mod tests {
             lost.starts_with(&who) && lost.ends_with(" has taken over"),
             "{lost}"
         );
+        assert!(first.create("binlog.spare").is_err());
+        assert!(first.remove("binlog.1").is_err());
+        second.remove("binlog.1").unwrap();
+    }
+
+    #[test]
+    fn no_file_is_recycled_on_shared_storage() {
+        let directory = tempfile::tempdir().unwrap();
+        let (fenced, _) = raise(directory.path());
+        fenced.create("binlog.1").unwrap();
+        assert!(fenced.rename("binlog.1", "binlog.spare").is_err());
     }
 
     /// Linux has a lock that counts as another process's, if it is taken through
@@ -434,10 +478,14 @@ mod tests {
     #[test]
     fn only_one_server_holds_the_lock_and_its_loss_is_detected() {
         let directory = tempfile::tempdir().unwrap();
-        let fence = raise(directory.path());
-        lock_whole(&fence.file, false).unwrap();
+        let (fenced, _) = raise(directory.path());
+        let lock = &fenced.directory.lock;
+        lock_whole(lock, false).unwrap();
         let mut other = fs::OpenOptions::new();
-        let other = other.write(true).open(directory.path().join(LOCK)).unwrap();
+        let other = other
+            .write(true)
+            .open(directory.path().join("lock"))
+            .unwrap();
         let region = whole_file();
         let take = || fcntl(&other, FcntlArg::F_OFD_SETLK(&region));
         assert_eq!(take(), Err(Errno::EAGAIN));
@@ -446,10 +494,10 @@ mod tests {
             l_type: libc::F_UNLCK as libc::c_short,
             ..region
         };
-        fcntl(&fence.file, FcntlArg::F_SETLK(&release)).unwrap();
+        fcntl(lock, FcntlArg::F_SETLK(&release)).unwrap();
         take().unwrap();
-        assert_eq!(lock_whole(&fence.file, false), Err(Errno::EAGAIN));
-        let lost = fence.check().unwrap_err().to_string();
+        assert_eq!(lock_whole(lock, false), Err(Errno::EAGAIN));
+        let lost = fenced.check().unwrap_err().to_string();
         assert_eq!(lost, "another server has it");
     }
 
@@ -468,7 +516,7 @@ mod tests {
         for name in names {
             fs::write(directory.path().join(name), "x").unwrap();
         }
-        let fence = raise(directory.path());
+        let (fenced, _) = raise(directory.path());
         let left = fs::read_dir(directory.path()).unwrap();
         let mut left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
         left.sort();
@@ -482,12 +530,9 @@ mod tests {
                 "notes"
             ]
         );
-        assert_eq!(fence.name("binlog.2"), "binlog.2");
-        assert!(fence.shared_lock().is_some());
-        assert_eq!(
-            fence.name("binlog.spare2"),
-            format!("binlog.spare2{}", fence.suffix)
-        );
+        assert_eq!(fenced.name("binlog.2"), "binlog.2");
+        let own = format!("binlog.spare2{}", fenced.suffix);
+        assert_eq!(fenced.name("binlog.spare2"), own);
     }
 
     #[test]
@@ -496,16 +541,16 @@ mod tests {
             let directory = tempfile::tempdir().unwrap();
             let path = |name| directory.path().join(name);
             fs::write(path(left_over), "").unwrap();
-            let anchor = Anchor::open(directory.path()).unwrap();
+            let directory = Directory::open(directory.path()).unwrap();
             for segment in [None, Some(""), Some("\0\0")] {
                 if let Some(text) = segment {
                     fs::write(path("binlog.1"), text).unwrap();
                 }
-                remove_prepared(&anchor, is_shared).unwrap();
+                remove_prepared(&directory, is_shared).unwrap();
                 assert!(path(left_over).exists());
             }
             fs::write(path("binlog.1"), "\0x").unwrap();
-            remove_prepared(&anchor, is_shared).unwrap();
+            remove_prepared(&directory, is_shared).unwrap();
             assert!(!path(left_over).exists());
         }
     }
@@ -520,8 +565,8 @@ mod tests {
         fs::write(path("binlog.1"), "x").unwrap();
         fs::create_dir(path("binlog.spare3.17.2")).unwrap();
         fs::write(path("binlog.spare4.17.1"), "x").unwrap();
-        let fence = raise(directory.path());
-        let left: Vec<_> = fence.left.iter().map(Error::to_string).collect();
+        let (_, left) = raise(directory.path());
+        let left: Vec<_> = left.iter().map(Error::to_string).collect();
         let why = "in the binlog directory: Is a directory (os error 21)";
         assert_eq!(left, [format!("cannot remove binlog.spare3.17.2 {why}")]);
         assert!(!path("binlog.spare4.17.1").exists());
@@ -535,10 +580,9 @@ mod tests {
         let path = |name| directory.path().join(name);
         fs::write(path("binlog.spare2"), "").unwrap();
         fs::write(path("binlog.1"), "").unwrap();
-        let anchor = Anchor::open(directory.path()).unwrap();
-        let _fence = Fence::lock(&anchor, directory.path(), false).unwrap();
+        let _locked = lock(directory.path(), false).unwrap();
         let mut other = fs::OpenOptions::new();
-        let other = other.write(true).open(path(LOCK)).unwrap();
+        let other = other.write(true).open(path("lock")).unwrap();
         let region = whole_file();
         let taken = fcntl(&other, FcntlArg::F_OFD_SETLK(&region));
         assert_eq!(taken, Err(Errno::EAGAIN));
@@ -547,16 +591,13 @@ mod tests {
     #[test]
     fn a_directory_on_a_local_disk_is_not_fenced() {
         let directory = tempfile::tempdir().unwrap();
-        let lock = || {
-            let anchor = Anchor::open(directory.path()).unwrap();
-            Fence::lock(&anchor, directory.path(), false).unwrap()
-        };
-        let fence = lock();
-        assert!(fence.shared_lock().is_none());
+        let lock = || lock(directory.path(), false).unwrap().0;
+        let storage = lock();
+        assert!(storage.shared_lock().is_none());
         assert_eq!(fs::read(directory.path().join("lock")).unwrap(), b"");
         // Files that were copied here from a shared directory belong to no
         // server.
-        drop(fence);
+        drop(storage);
         fs::write(directory.path().join("binlog.1"), "x").unwrap();
         for name in ["binlog.spare", "binlog.spare.17"] {
             fs::write(directory.path().join(name), "").unwrap();
@@ -564,6 +605,15 @@ mod tests {
         lock();
         assert!(directory.path().join("binlog.spare").exists());
         assert!(!directory.path().join("binlog.spare.17").exists());
+    }
+
+    #[test]
+    fn salts_differ_and_the_clock_advances() {
+        let directory = tempfile::tempdir().unwrap();
+        let (fenced, _) = raise(directory.path());
+        assert_ne!(fenced.random(), fenced.random());
+        let before = fenced.now();
+        while fenced.now() == before {}
     }
 
     #[test]

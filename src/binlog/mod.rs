@@ -134,7 +134,7 @@
 //! | names are synced first (`recovery`) | a kill between a rename and its sync loses nothing | the simulator: `a job is acknowledged only when the name of its segment is durable` |
 //! | the first segment has its name before others are prepared (`recovery`) | a log that has lost all its segments is not taken for a new one | `a_log_that_lost_all_its_segments_is_not_taken_for_a_new_one` |
 //! | copies first, then a mark, then removal (`import`) | beanstalkd's jobs are neither lost nor doubled | `a_power_cut_during_a_takeover_neither_loses_nor_doubles_a_job` |
-//! | lock of the directory, held by a descriptor (`storage`) | one server at a time, in the right directory | `removing_the_lock_file_admits_no_second_server`, `a_server_whose_directory_is_replaced_ends_without_touching_the_new_one` |
+//! | lock of the directory (`lease`), held by a descriptor (`storage`) | one server at a time, in the right directory | `removing_the_lock_file_admits_no_second_server`, `a_server_whose_directory_is_replaced_ends_without_touching_the_new_one` |
 //! | fencing: the lock is checked between a write and its answer, and each server has names and segments of its own (`lease`) | a server that has lost the lock acknowledges nothing and damages nothing | `a_lost_lock_loses_nothing_acknowledged_and_no_late_write_spoils_the_log` |
 //! | no file is recycled on shared storage | no stale page of a cache is read | `a_stale_page_cache_does_not_mislead_a_server_that_takes_over` |
 //! | lease | a server that has lost the lock tells nothing of jobs | the simulator: `a server that has lost its lease sends nothing`, `a server that stalls during a check of the lock checks again` |
@@ -160,7 +160,7 @@ mod tail;
 pub use error::Error;
 pub use files::{Room, WithJobs};
 pub use format::{Record, Update, lens, longest_put, put_len};
-pub use lease::{LEASE, RECHECK_AFTER, SharedLock};
+pub use lease::{LEASE, RECHECK_AFTER, SharedLock, lock};
 pub use log::Waiter;
 
 use crate::engine::{Change, Engine, StoredJob};
@@ -174,7 +174,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use storage::{Directory, Storage};
+use storage::Storage;
 use tail::Tail;
 
 /// How many changes the engine makes at most under one hold of the lock before
@@ -366,8 +366,8 @@ impl Binlog {
     /// before any segment is changed. So if something is wrong, all segments stay
     /// as they are.
     pub fn open<J: Jobs>(options: &Options, jobs: J) -> Result<Opened<J>, Error> {
-        let directory = Arc::new(Directory::lock(&options.dir, options.wait)?);
-        Binlog::open_in(directory, options.sync, options.segment_size, jobs)
+        let (storage, _) = lock(&options.dir, options.wait)?;
+        Binlog::open_in(storage, options.sync, options.segment_size, jobs)
     }
 
     /// The same in any storage.

@@ -1,13 +1,12 @@
 //! Storage: the interface between the binlog and the operating system.
 //!
-//! [`Directory`] is the real one. The tests have others, which know what a power
-//! cut leaves and can make any operation fail. So each operation says
-//! here what must be synced to make it durable. What is special about storage that
-//! machines share is in `lease`.
+//! [`Directory`] is the real one, and `lease` has that of a directory which machines
+//! share. The tests have others, which know what a power cut leaves and can make any
+//! operation fail. So each operation says here what must be synced to make it durable.
 
-use super::error::{Error, is_full};
+use super::error::Error;
 use super::format::segment_number;
-use super::lease::{Fence, SharedLock};
+use super::lease::SharedLock;
 use super::segment::chunk_len;
 use crate::sys::{allocate, forget_pages, unshare, write_in_place};
 use nix::errno::Errno;
@@ -41,7 +40,8 @@ pub trait Storage: Send + Sync {
     /// Creates an empty file. It will be written in place: blocks allocated to
     /// it are the blocks that it will use. An error if the name is taken.
     fn create(&self, name: &str) -> io::Result<Arc<dyn File>>;
-    /// Renames a file, atomically. An error if the new name is taken.
+    /// Renames a file, atomically. An error if the new name is taken, or if the contents
+    /// of this file may not be replaced under that name.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
     /// Removes a file.
     fn remove(&self, name: &str) -> io::Result<()>;
@@ -106,129 +106,32 @@ pub trait File: Send + Sync {
     }
 }
 
-/// A file that is made to find out whether files can be made. If it stays, the next
-/// start removes it like the prepared segments of other servers.
-const PROBE: &str = "binlog.spare.0";
+/// The name of the lock's file.
+const LOCK: &str = "lock";
 
-/// A directory of the operating system, locked for this process.
-pub struct Directory {
-    anchor: Anchor,
-    fence: Fence,
-}
-
-impl Directory {
-    /// Locks a directory. With `wait`, waits until no other server has it. An error if
-    /// no file can be made in it, or removed. (On a full disk none need be made.)
-    pub fn lock(path: &Path, wait: bool) -> Result<Directory, Error> {
-        let anchor = Anchor::open(path).map_err(|source| Error::Directory {
-            path: path.to_owned(),
-            source,
-        })?;
-        let fence = Fence::lock(&anchor, path, wait)?;
-        let directory = Directory { anchor, fence };
-        let tried = match directory.create(PROBE) {
-            Err(error) if is_full(&error) => Ok(()),
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
-            _ => directory.remove(PROBE),
-        };
-        tried.map_err(Error::on("make or remove", "files"))?;
-        Ok(directory)
-    }
-
-    /// Why files that other servers have prepared are still there. Nobody needs them.
-    pub fn left(&self) -> &[Error] {
-        &self.fence.left
-    }
-
-    fn opened(&self, flags: OFlag, name: &str) -> io::Result<Arc<dyn File>> {
-        let file = self.anchor.file(&self.fence.name(name), flags)?;
-        self.fence.forget_stale(&file)?;
-        Ok(Arc::new(file))
-    }
-}
-
-impl Storage for Directory {
-    fn list(&self) -> io::Result<Vec<String>> {
-        self.anchor.list()
-    }
-
-    fn open(&self, name: &str) -> io::Result<Arc<dyn File>> {
-        self.opened(OFlag::O_RDWR, name)
-    }
-
-    fn open_to_read(&self, name: &str) -> io::Result<Arc<dyn File>> {
-        self.opened(OFlag::O_RDONLY, name)
-    }
-
-    fn create(&self, name: &str) -> io::Result<Arc<dyn File>> {
-        let name = self.fence.name_to_change(name)?;
-        let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL;
-        let made = self.anchor.file(&name, flags);
-        let file = made.inspect_err(|error| self.fence.undo_create(&self.anchor, &name, error))?;
-        write_in_place(file.as_fd());
-        Ok(Arc::new(file))
-    }
-
-    /// It is enough to check first that the new name is free: the directory is locked,
-    /// so no other server writes here. On shared storage, a server that has lost the
-    /// lock has no file left to rename.
-    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        // A segment begins: the next start must find it at the directory's path.
-        if segment_number(to).is_some() {
-            self.fence.must_be_in_place(&self.anchor)?;
-        }
-        let (directory, from, to) = (
-            &self.anchor.directory,
-            self.fence.name(from),
-            self.fence.name_to_change(to)?,
-        );
-        let find = || faccessat(directory, &*to, AccessFlags::F_OK, AtFlags::empty());
-        match again(find) {
-            Ok(()) => Err(io::ErrorKind::AlreadyExists.into()),
-            Err(Errno::ENOENT) => Ok(again(|| renameat(directory, &*from, directory, &*to))?),
-            Err(errno) => Err(errno.into()),
-        }
-    }
-
-    fn remove(&self, name: &str) -> io::Result<()> {
-        self.anchor.remove(&self.fence.name_to_change(name)?)
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        self.anchor.directory.sync_all()
-    }
-
-    fn free(&self) -> Option<u64> {
-        let found = again(|| fstatvfs(&self.anchor.directory)).ok()?;
-        // The C library's types of these numbers differ from machine to machine.
-        let (blocks, len) = (
-            found.blocks_available() as u64,
-            found.fragment_size() as u64,
-        );
-        Some(blocks.saturating_mul(len))
-    }
-
-    fn shared_lock(&self) -> Option<&dyn SharedLock> {
-        self.fence.shared_lock()
-    }
-}
-
-/// A directory that is held by a descriptor. It stays the same directory when another
-/// one is moved or mounted to its path. So a server never touches the files of another
-/// one.
-pub(super) struct Anchor {
+/// A directory of the operating system. It is held by a descriptor, so it stays the same
+/// directory when another one is moved or mounted to its path: a server never touches
+/// the files of another one.
+pub(super) struct Directory {
     directory: fs::File,
     /// Where it was when it was opened.
     path: PathBuf,
+    /// Its file `lock`. While the lock is held, no other descriptor of this file may be
+    /// closed: that would end a lock of this kind.
+    pub lock: fs::File,
 }
 
-impl Anchor {
-    /// Opens a directory.
-    pub fn open(path: &Path) -> io::Result<Anchor> {
+impl Directory {
+    /// Opens a directory, and the file `lock` in it.
+    pub fn open(path: &Path) -> Result<Directory, Error> {
+        let on = |path: PathBuf| |source| Error::Directory { path, source };
         let mut options = OpenOptions::new();
         let options = options.read(true).custom_flags(OFlag::O_DIRECTORY.bits());
-        Ok(Anchor {
-            directory: options.open(path)?,
+        let directory = options.open(path).map_err(on(path.to_owned()))?;
+        let lock = open_at(&directory, LOCK, OFlag::O_RDWR | OFlag::O_CREAT);
+        Ok(Directory {
+            lock: lock.map_err(on(path.join(LOCK)))?,
+            directory,
             path: path.to_owned(),
         })
     }
@@ -236,7 +139,7 @@ impl Anchor {
     /// Locks the directory itself. Unlike the file `lock`, nobody can remove
     /// it. With `wait`, waits until no other server has it. Returns false if
     /// another one has it.
-    pub fn lock(&self, wait: bool) -> bool {
+    pub fn lock_itself(&self, wait: bool) -> bool {
         loop {
             let locked = match wait {
                 true => self.directory.lock().map_err(TryLockError::Error),
@@ -252,13 +155,33 @@ impl Anchor {
         }
     }
 
-    /// The names in it. A name that is no text is not ours. An error if another
-    /// directory is at its path.
+    /// An error if another directory is at the path now.
+    fn must_be_at_its_path(&self) -> io::Result<()> {
+        match is_same(&self.directory, fs::metadata(&self.path))? {
+            true => Ok(()),
+            false => Err(io::Error::other(
+                "the directory was moved away, or another one was mounted over it",
+            )),
+        }
+    }
+
+    /// An error if the directory or the lock is not where others look for it.
+    fn must_be_in_place(&self) -> io::Result<()> {
+        self.must_be_at_its_path()?;
+        match is_same(&self.lock, fs::symlink_metadata(self.path.join(LOCK)))? {
+            true => Ok(()),
+            false => Err(io::Error::other(format!("its file {LOCK} was removed"))),
+        }
+    }
+}
+
+impl Storage for Directory {
+    /// A name that is no text is not ours. An error if another directory is at its path.
     ///
     /// They are read by the directory's path, since the standard library can tell of
     /// files with large inode numbers on every processor. With the C library's
     /// `readdir`, a program of 32 bits cannot.
-    pub fn list(&self) -> io::Result<Vec<String>> {
+    fn list(&self) -> io::Result<Vec<String>> {
         self.must_be_at_its_path()?;
         let mut names = Vec::new();
         for entry in fs::read_dir(&self.path)? {
@@ -268,42 +191,67 @@ impl Anchor {
         Ok(names)
     }
 
-    /// Opens a file in it. A file that is created is for its owner alone.
-    pub fn file(&self, name: &str, flags: OFlag) -> io::Result<fs::File> {
-        let mode = Mode::S_IRUSR | Mode::S_IWUSR;
-        // Opening a pipe would wait for its other end, and reading for ever.
-        let flags = flags | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
-        let file: fs::File = again(|| openat(&self.directory, name, flags, mode))?.into();
-        match file.metadata()?.is_file() {
-            true => Ok(file),
-            false => Err(io::Error::other("it is no regular file")),
+    fn open(&self, name: &str) -> io::Result<Arc<dyn File>> {
+        Ok(Arc::new(open_at(&self.directory, name, OFlag::O_RDWR)?))
+    }
+
+    fn open_to_read(&self, name: &str) -> io::Result<Arc<dyn File>> {
+        Ok(Arc::new(open_at(&self.directory, name, OFlag::O_RDONLY)?))
+    }
+
+    fn create(&self, name: &str) -> io::Result<Arc<dyn File>> {
+        let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL;
+        let file = open_at(&self.directory, name, flags)?;
+        write_in_place(file.as_fd());
+        Ok(Arc::new(file))
+    }
+
+    /// It is enough to check first that the new name is free: the directory is locked,
+    /// so no other server writes here. On shared storage, a server that has lost the
+    /// lock has no file left to rename.
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        // A segment begins: the next start must find it at the directory's path.
+        if segment_number(to).is_some() {
+            self.must_be_in_place()?;
+        }
+        let directory = &self.directory;
+        let find = || faccessat(directory, to, AccessFlags::F_OK, AtFlags::empty());
+        match again(find) {
+            Ok(()) => Err(io::ErrorKind::AlreadyExists.into()),
+            Err(Errno::ENOENT) => Ok(again(|| renameat(directory, from, directory, to))?),
+            Err(errno) => Err(errno.into()),
         }
     }
 
-    /// Removes a file.
-    pub fn remove(&self, name: &str) -> io::Result<()> {
+    fn remove(&self, name: &str) -> io::Result<()> {
         let unlink = || unlinkat(&self.directory, name, UnlinkatFlags::NoRemoveDir);
         Ok(again(unlink)?)
     }
 
-    /// An error if another directory is at the path now, or if `name` is not
-    /// the name of this file any more.
-    pub fn must_be_in_place(&self, name: &str, file: &fs::File) -> io::Result<()> {
-        self.must_be_at_its_path()?;
-        match is_same(file, fs::symlink_metadata(self.path.join(name)))? {
-            true => Ok(()),
-            false => Err(io::Error::other(format!("its file {name} was removed"))),
-        }
+    fn sync(&self) -> io::Result<()> {
+        self.directory.sync_all()
     }
 
-    /// An error if another directory is at the path now.
-    fn must_be_at_its_path(&self) -> io::Result<()> {
-        match is_same(&self.directory, fs::metadata(&self.path))? {
-            true => Ok(()),
-            false => Err(io::Error::other(
-                "the directory was moved away, or another one was mounted over it",
-            )),
-        }
+    fn free(&self) -> Option<u64> {
+        let found = again(|| fstatvfs(&self.directory)).ok()?;
+        // The C library's types of these numbers differ from machine to machine.
+        let (blocks, len) = (
+            found.blocks_available() as u64,
+            found.fragment_size() as u64,
+        );
+        Some(blocks.saturating_mul(len))
+    }
+}
+
+/// Opens a file in a directory. A file that is created is for its owner alone.
+fn open_at(directory: &fs::File, name: &str, flags: OFlag) -> io::Result<fs::File> {
+    let mode = Mode::S_IRUSR | Mode::S_IWUSR;
+    // Opening a pipe would wait for its other end, and reading for ever.
+    let flags = flags | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
+    let file: fs::File = again(|| openat(directory, name, flags, mode))?.into();
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::other("it is no regular file")),
     }
 }
 
@@ -437,7 +385,7 @@ mod tests {
     #[test]
     fn a_file_has_the_length_that_was_last_set() {
         let place = tempfile::tempdir().unwrap();
-        let directory = Directory::lock(place.path(), false).unwrap();
+        let directory = Directory::open(place.path()).unwrap();
         let file = directory.create("binlog.1").unwrap();
         let lens = || {
             file.sync().unwrap();
@@ -452,38 +400,6 @@ mod tests {
         assert_eq!(lens(), (80_000, 80_000));
         directory.remove("binlog.1").unwrap();
         assert_eq!(directory.list().unwrap(), ["lock"]);
-        let is_shared = crate::sys::is_shared(&fs::File::open(place.path()).unwrap());
-        assert_eq!(directory.shared_lock().is_some(), is_shared.unwrap());
-    }
-
-    #[test]
-    fn a_server_that_has_lost_the_lock_on_shared_storage_creates_and_removes_no_file() {
-        let place = tempfile::tempdir().unwrap();
-        let open = || {
-            let anchor = Anchor::open(place.path()).unwrap();
-            let lock = anchor.file("lock", OFlag::O_RDWR | OFlag::O_CREAT).unwrap();
-            let fence = Fence::raise(lock, &anchor).unwrap();
-            Directory { anchor, fence }
-        };
-        let first = open();
-        assert!(first.shared_lock().is_some());
-        first.create("binlog.spare").unwrap();
-        first.rename("binlog.spare", "binlog.1").unwrap();
-        assert_eq!(first.list().unwrap().len(), 2);
-        let second = open();
-        assert!(first.fence.check().is_err() && second.fence.check().is_ok());
-        assert!(first.create("binlog.spare").is_err());
-        assert!(first.remove("binlog.1").is_err());
-        second.remove("binlog.1").unwrap();
-    }
-
-    #[test]
-    fn salts_differ_and_the_clock_advances() {
-        let place = tempfile::tempdir().unwrap();
-        let directory = Directory::lock(place.path(), false).unwrap();
-        assert_ne!(directory.random(), directory.random());
-        let before = directory.fence.now();
-        while directory.fence.now() == before {}
     }
 
     #[test]
@@ -498,29 +414,28 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let (path, other) = (place.path().join("queue"), place.path().join("old"));
         std::fs::create_dir(&path).unwrap();
-        let anchor = Anchor::open(&path).unwrap();
-        let lock = anchor.file("lock", OFlag::O_RDWR | OFlag::O_CREAT).unwrap();
-        assert!(anchor.must_be_in_place("lock", &lock).is_ok());
+        let directory = Directory::open(&path).unwrap();
+        assert!(directory.must_be_in_place().is_ok());
         std::fs::rename(&path, &other).unwrap();
-        let moved = anchor.must_be_in_place("lock", &lock).unwrap_err();
+        let moved = directory.must_be_in_place().unwrap_err();
         assert!(moved.to_string().starts_with("the directory was moved"));
         std::fs::create_dir(&path).unwrap();
         std::fs::write(path.join("lock"), "").unwrap();
         std::fs::write(path.join("binlog.1"), "theirs").unwrap();
-        assert!(anchor.must_be_in_place("lock", &lock).is_err());
-        assert!(anchor.list().is_err());
-        assert!(anchor.remove("binlog.1").is_err());
+        assert!(directory.must_be_in_place().is_err());
+        assert!(directory.list().is_err());
+        assert!(directory.remove("binlog.1").is_err());
 
         std::fs::remove_dir_all(&path).unwrap();
         std::fs::rename(&other, &path).unwrap();
-        assert!(anchor.must_be_in_place("lock", &lock).is_ok());
-        assert_eq!(anchor.list().unwrap(), ["lock"]);
+        assert!(directory.must_be_in_place().is_ok());
+        assert_eq!(directory.list().unwrap(), ["lock"]);
         std::fs::remove_file(path.join("lock")).unwrap();
         std::fs::write(path.join("lock"), "").unwrap();
-        let removed = anchor.must_be_in_place("lock", &lock).unwrap_err();
+        let removed = directory.must_be_in_place().unwrap_err();
         assert_eq!(removed.to_string(), "its file lock was removed");
         // An error of the check does not say that the file is gone.
-        let denied = is_same(&lock, Err(io::ErrorKind::PermissionDenied.into()));
+        let denied = is_same(&directory.lock, Err(io::ErrorKind::PermissionDenied.into()));
         assert_eq!(denied.unwrap_err().kind(), io::ErrorKind::PermissionDenied);
     }
 }

@@ -5,12 +5,12 @@
 //! after it: the checksum of a frame depends on its place, so a frame whose
 //! checksum is right was written at that very place.
 
-use beanpole::binlog::Error;
 use beanpole::binlog::format::{HEADER_LEN, Header, Record, Tubes};
 use beanpole::binlog::import;
 use beanpole::binlog::recovery::shows_segments;
 use beanpole::binlog::segment::{End, Found, Kind, Reader, find};
-use beanpole::binlog::storage::{Directory, Storage};
+use beanpole::binlog::storage::Storage;
+use beanpole::binlog::{Error, lock};
 use beanpole::protocol::JobId;
 use std::path::Path;
 use std::sync::Arc;
@@ -56,7 +56,7 @@ pub enum Finding {
 impl Inspection {
     /// Locks a directory and looks at its files.
     pub fn of(path: &Path) -> Result<Inspection, Error> {
-        let directory: Arc<dyn Storage> = Arc::new(Directory::lock(path, false)?);
+        let (directory, _) = lock(path, false)?;
         let files = find(&directory)?.into_iter().map(|(_, found)| found);
         let files: Vec<Found> = files.collect::<Result<_, _>>()?;
         let is_gone = files.is_empty() && shows_segments(&*directory)?.is_some();

@@ -121,6 +121,9 @@ impl Storage for Machine {
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         self.check()?;
+        if from == self.own_name(from) {
+            return Err(io::ErrorKind::Unsupported.into()); // no segment is recycled
+        }
         // The machine has asked before whether the new name is taken.
         let is_taken = self.shared.disk.number_of(to).is_some();
         self.before_change();

@@ -466,7 +466,12 @@ impl Storage for Drive {
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        self.shared_lock().map_or(Ok(()), SharedLock::check)?;
+        if let Some(lock) = self.shared_lock() {
+            lock.check()?;
+            if to.starts_with("binlog.spare") {
+                return Err(ErrorKind::Unsupported.into()); // no segment is recycled
+            }
+        }
         self.disk.rename(from, to)
     }
 
