@@ -61,7 +61,15 @@ impl Entry {
     }
 
     fn parser(&self) -> clap::Command {
-        with_shared((self.options)(clap::Command::new(self.name)))
+        let parser = (self.options)(clap::Command::new(self.name));
+        let has_own = parser
+            .get_opts()
+            .any(|own| own.get_long() == Some("timeout"));
+        let parser = match has_own {
+            true => parser,
+            false => Patience::augment_args(parser),
+        };
+        parser
             .about(self.about)
             .help_template("Usage: {usage}\n\n{about}\n\nOptions:\n{options}{after-help}\n")
     }
@@ -69,7 +77,8 @@ impl Entry {
 
 /// What reads the command line of the program with these commands.
 pub fn program<'a>(commands: impl Iterator<Item = &'a Entry>) -> clap::Command {
-    with_shared(clap::Command::new("beanpole"))
+    let parser = Servers::augment_args(clap::Command::new("beanpole"));
+    Patience::augment_args(parser)
         .version(env!("CARGO_PKG_VERSION"))
         .about("Looks into a work queue that speaks the beanstalk protocol, and works with it.")
         .after_help(format!(
@@ -86,28 +95,16 @@ pub fn program<'a>(commands: impl Iterator<Item = &'a Entry>) -> clap::Command {
         .subcommands(commands.map(Entry::parser))
 }
 
-/// Adds the options that every command takes. One with a --timeout of its own
-/// takes that of the program before its name only.
-fn with_shared(parser: clap::Command) -> clap::Command {
-    let has_own = parser
-        .get_opts()
-        .any(|own| own.get_long() == Some("timeout"));
-    let parser = Servers::augment_args(parser);
-    match has_own {
-        true => parser,
-        false => Patience::augment_args(parser),
-    }
-}
-
 // The options that every command takes, before its name or after it. (They are
 // no text of the documentation, since clap would take that for its help.)
 #[derive(Args)]
 pub struct Servers {
     /// the server: HOST:PORT, PORT, unix:PATH or a name (default: 11300)
-    #[arg(short = 'a', long = "addr", value_name = "ADDR", value_parser = parse::<Server>)]
+    #[arg(short = 'a', long = "addr", value_name = "ADDR", global = true, value_parser = parse::<Server>)]
     pub servers: Vec<Server>,
 }
 
+// A command with a --timeout of its own takes that of the program before its name only.
 #[derive(Args)]
 pub struct Patience {
     /// wait TIME for a reply (default: 10)
@@ -147,14 +144,6 @@ pub struct Tubes {
 impl Tubes {
     pub fn patterns(&self) -> Patterns {
         Patterns([self.operands.clone(), self.tubes.clone()].concat())
-    }
-
-    /// The same, for a command that acts on tubes: one at least.
-    pub fn some(&self) -> Outcome<Patterns> {
-        match self.patterns() {
-            Patterns(none) if none.is_empty() => Failure::usage("which tube? give one"),
-            some => Ok(some),
-        }
     }
 }
 
@@ -287,25 +276,21 @@ pub fn last_of(failures: impl IntoIterator<Item = Failure>) -> Outcome {
 /// that cannot be read it is only said why.
 pub fn said(error: &clap::Error) -> Failure {
     let option = error.get(ContextKind::InvalidArg).map(ToString::to_string);
-    let option = option.iter().flat_map(|option| option.split(' ')).next();
-    Failure::Usage(match (error.kind(), error.source(), option) {
-        (ErrorKind::ValueValidation, Some(reason), Some(option)) if option.starts_with("--") => {
-            format!("{option}: {reason}")
-        }
-        (ErrorKind::ValueValidation, Some(reason), _) => reason.to_string(),
+    let option = option.filter(|option| option.starts_with("--"));
+    Failure::Usage(match (error.kind(), error.source()) {
+        (ErrorKind::ValueValidation, Some(reason)) => match option.as_deref() {
+            Some(option) => format!("{}: {reason}", option.split(' ').next().unwrap_or(option)),
+            None => reason.to_string(),
+        },
         _ => {
             let text = error.to_string();
-            let is_said = |line: &&str| {
-                !["Usage:", "For more"]
-                    .iter()
-                    .any(|end| line.starts_with(end))
-            };
+            let text = text.trim_start_matches("error: ");
             let said = text
-                .trim_start_matches("error: ")
-                .lines()
-                .take_while(is_said);
-            let said = said.map(str::trim).filter(|line| !line.is_empty());
-            said.collect::<Vec<_>>().join("; ").replace(":;", ":")
+                .split("\n\nUsage:")
+                .flat_map(|said| said.split("\n\nFor more"));
+            let lines = said.take(1).flat_map(str::lines).map(str::trim);
+            let lines: Vec<_> = lines.filter(|line| !line.is_empty()).collect();
+            lines.join("; ").replace(":;", ":")
         }
     })
 }

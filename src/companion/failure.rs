@@ -136,13 +136,12 @@ impl Failure {
     }
 }
 
-/// An error without the number that the operating system has for it.
+/// An error without the number that the operating system has for it, and without
+/// the words of the library that looks names up.
 pub fn plain(error: impl fmt::Display) -> String {
-    let mut text = error.to_string();
-    if let Some(place) = text.rfind(" (os error ") {
-        text.truncate(place);
-    }
-    text
+    let text = error.to_string();
+    let text = text.trim_start_matches("failed to lookup address information: ");
+    text.split(" (os error ").next().unwrap_or_default().into()
 }
 
 impl fmt::Display for Failure {

@@ -141,12 +141,13 @@ pub struct Jobs {
     #[arg(short, long = "tube", value_name = "TUBE", value_parser = parse::<Pattern>)]
     pub tubes: Vec<Pattern>,
     #[command(flatten)]
-    pub chosen: Chosen,
-    #[command(flatten)]
-    pub consent: Consent,
+    chosen: Chosen,
+    /// do not ask
+    #[arg(short, long)]
+    yes: bool,
     /// wait up to TIME for jobs that workers have (default: do not)
     #[arg(long, value_name = "TIME", value_parser = parse::<Interval>)]
-    pub wait: Option<Interval>,
+    wait: Option<Interval>,
 }
 
 impl Jobs {
@@ -156,7 +157,7 @@ impl Jobs {
         let tubes = Patterns(self.tubes);
         let found = self.chosen.find(invocation, &self.ids, &tubes, None)?;
         let is_asked = !found.named && !found.is_trial && !found.ids.is_empty();
-        if is_asked && !self.consent.yes {
+        if is_asked && !self.yes {
             let (what, address) = (&found.what, invocation.address());
             if !confirm(format!("{verb} {what} at {address}?"))? {
                 return Ok(Status::No);
@@ -165,13 +166,6 @@ impl Jobs {
         let until = self.wait.map(|Interval(time)| Instant::now() + time);
         found.act(doing, &mut WhenFree(act, until))
     }
-}
-
-#[derive(Args)]
-pub struct Consent {
-    /// do not ask
-    #[arg(short, long)]
-    yes: bool,
 }
 
 /// The jobs of tubes on which a command acts.

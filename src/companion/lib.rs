@@ -164,8 +164,8 @@ fn run_named(arguments: &[OsString]) -> Outcome {
     let command = commands()
         .find(|command| command.name == name)
         .expect("clap knows no others");
-    let named = [matches, &before].map(|matches| matches.get_many::<Server>("servers"));
-    let mut servers: Vec<Server> = named.into_iter().flatten().flatten().cloned().collect();
+    let named = matches.get_many::<Server>("servers");
+    let mut servers: Vec<Server> = named.into_iter().flatten().cloned().collect();
     // A command with another --timeout has none of these.
     let patience = [matches, &before].map(|matches| matches.try_get_one::<Interval>("patience"));
     let patience = patience.into_iter().find_map(|given| given.ok().flatten());

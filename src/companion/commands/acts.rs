@@ -4,7 +4,7 @@
 
 use crate::command::{INPUT, Invocation, Run, Tubes, ids, word};
 use crate::failure::{Failure, Outcome, Status};
-use crate::jobs::{Chosen, Consent, Jobs};
+use crate::jobs::{Chosen, Jobs};
 use crate::server::act::{Act, Task, complain_of_each, kick_some};
 use crate::server::address::{Server, warn_of};
 use crate::server::finder::bodies;
@@ -78,25 +78,24 @@ impl Run for Release {
 }
 
 #[derive(Args)]
+#[command(override_usage = "beanpole clear [OPTIONS] TUBE...")]
 pub struct Clear {
+    // Its operands are tubes.
     #[command(flatten)]
-    tubes: Tubes,
-    #[command(flatten)]
-    chosen: Chosen,
-    #[command(flatten)]
-    consent: Consent,
+    jobs: Jobs,
 }
 
 impl Run for Clear {
-    fn run(self, invocation: &Invocation) -> Outcome {
-        let jobs = Jobs {
-            ids: Vec::new(),
-            tubes: self.tubes.some()?.0,
-            chosen: self.chosen,
-            consent: self.consent,
-            wait: None,
-        };
-        jobs.act(invocation, Act::Delete)
+    fn run(mut self, invocation: &Invocation) -> Outcome {
+        let operands = std::mem::take(&mut self.jobs.ids);
+        let operands = operands.iter().map(|operand| word(operand));
+        self.jobs
+            .tubes
+            .extend(operands.collect::<Outcome<Vec<_>>>()?);
+        match self.jobs.tubes.is_empty() {
+            true => Failure::usage("which tube? give one"),
+            false => self.jobs.act(invocation, Act::Delete),
+        }
     }
 }
 
@@ -164,8 +163,12 @@ impl Run for Resume {
 }
 
 fn pause(invocation: &Invocation, tubes: &Tubes, Seconds(time): Seconds) -> Outcome {
+    let tubes = tubes.patterns();
+    if tubes.0.is_empty() {
+        return Failure::usage("which tube? give one");
+    }
     let mut client = invocation.connect()?;
-    let tubes = tubes.some()?.existing(&mut client)?;
+    let tubes = tubes.existing(&mut client)?;
     let line = |tube: &TubeName| format!("pause-tube {tube} {time}");
     // A tube may be gone since it was found.
     client.each(tubes, line, |_, line, reply| reply.is_done(line).map(drop))?;

@@ -33,54 +33,34 @@ impl Run for Ping {
         let most = self.count.map_or(usize::MAX, NonZeroUsize::get);
         let interval = self.interval.map_or(Duration::from_secs(1), |time| time.0);
         let interrupted = Calls::by_signals(&[SIGINT, SIGTERM])?;
+        let pinged = |server| Pinged {
+            server,
+            link: invocation.connect_to(&server.address),
+            latencies: Vec::new(),
+        };
+        let mut all: Vec<Pinged> = invocation.servers.iter().map(pinged).collect();
         let mut output = Output::new();
-        let (mut all, mut failures) = (Vec::new(), Vec::new());
-        for server in &invocation.servers {
-            let begun = Instant::now();
-            match invocation.connect_to(&server.address) {
-                Ok(client) => all.push(Pinged {
-                    server,
-                    connected: milliseconds(begun),
-                    link: Ok(client),
-                    latencies: Vec::new(),
-                }),
-                Err(failure) => failures.push(failure),
-            }
-        }
-        for Pinged {
-            server, connected, ..
-        } in all.iter().filter(|_| !self.json)
-        {
-            output.line(format_args!(
-                "{}: connected in {connected:.3} ms",
-                server.title()
-            ))?;
-        }
         for round in 1..=most {
-            output.sync()?;
             let asked = Instant::now();
             for one in &mut all {
                 if let Some(took) = one.ask().filter(|_| !self.json) {
-                    match invocation.servers.len() {
-                        1 => output.line(format_args!("{round}: {took:.3} ms"))?,
-                        _ => output.line(format_args!("{}: {took:.3} ms", one.server.title()))?,
-                    }
+                    output.line(format_args!("{}: {took:.3} ms", one.server.title()))?;
                 }
             }
+            output.sync()?;
             if round == most || all.iter().all(|one| one.link.is_err()) {
                 break;
             }
-            output.sync()?;
             interrupted.wait(Some(asked + interval));
             if interrupted.take() {
                 break;
             }
         }
         drop(output);
-        let told = all.iter().map(|one| (one.server, one)).collect();
+        let told = all.iter().filter(|one| !one.latencies.is_empty());
+        let told = told.map(|one| (one.server, one)).collect();
         invocation.show(self.json, told, |one| one.to_json(), |one| one.text())?;
-        failures.extend(all.into_iter().filter_map(|one| one.link.err()));
-        last_of(failures)
+        last_of(all.into_iter().filter_map(|one| one.link.err()))
     }
 }
 
@@ -89,22 +69,26 @@ struct Pinged<'a> {
     server: &'a Server,
     /// The connection, or why there is none.
     link: Outcome<Client>,
-    /// How many milliseconds it took to connect, and each answer.
-    connected: f64,
+    /// How many milliseconds each answer took.
     latencies: Vec<f64>,
 }
 
 impl Pinged<'_> {
-    /// How long an answer took, if it came.
+    /// How many milliseconds an answer took, if it came.
     fn ask(&mut self) -> Option<f64> {
         const REQUEST: &str = "list-tube-used";
         let asked = Instant::now();
-        match self.link.as_mut().ok()?.call(REQUEST) {
-            Ok(Reply::Using(_)) => self.latencies.push(milliseconds(asked)),
-            Ok(other) => self.link = Err(Failure::unexpected(REQUEST, &other)),
-            Err(failure) => self.link = Err(failure),
-        }
-        self.link.is_ok().then(|| self.latencies.last().copied())?
+        let failure = match self.link.as_mut().ok()?.call(REQUEST) {
+            Ok(Reply::Using(_)) => {
+                let took = asked.elapsed().as_secs_f64() * 1000.0;
+                self.latencies.push(took);
+                return Some(took);
+            }
+            Ok(other) => Failure::unexpected(REQUEST, &other),
+            Err(failure) => failure,
+        };
+        self.link = Err(failure);
+        None
     }
 
     /// The times that 50, 90, 99 and 100 % of the answers did not exceed.
@@ -129,13 +113,8 @@ impl Pinged<'_> {
         let [half, most, nearly_all, longest] = self.within().map(float);
         json!({
             "server": self.server.title(),
-            "connected-ms": float(self.connected),
             "answers": self.latencies.len(),
             "50%-ms": half, "90%-ms": most, "99%-ms": nearly_all, "longest-ms": longest,
         })
     }
-}
-
-fn milliseconds(since: Instant) -> f64 {
-    since.elapsed().as_secs_f64() * 1000.0
 }

@@ -4,10 +4,9 @@
 
 use crate::command::{Invocation, Run, Tubes, word};
 use crate::failure::{Failure, Outcome, Status};
-use crate::server::client::Client;
 use crate::server::finder::connections;
 use crate::server::stats::Facts;
-use crate::server::tubes::{Column, Patterns, stats_of};
+use crate::server::tubes::{Column, stats_of};
 use crate::text::json::Json;
 use crate::text::output::Output;
 use crate::text::span;
@@ -43,23 +42,27 @@ pub struct List {
     json: bool,
 }
 
-enum About {
-    Server,
-    Tubes(Patterns),
-    Job(JobId),
-}
-
 impl Run for Stats {
     const MANY_SERVERS: bool = true;
 
     fn run(self, invocation: &Invocation) -> Outcome {
         let patterns = self.tubes.patterns();
-        let about = match patterns.0.as_slice() {
-            [] => About::Server,
-            [job, id] if job.text() == "job" => About::Job(word(id.text())?),
-            _ => About::Tubes(patterns),
+        let job: Option<JobId> = match patterns.0.as_slice() {
+            [job, id] if job.text() == "job" => Some(word(id.text())?),
+            _ => None,
         };
-        let (found, outcome) = invocation.ask_each(|client| ask(client, &about))?;
+        let (found, outcome) = invocation.ask_each(|client| {
+            if let Some(id) = job {
+                let facts = client.facts(&format!("stats-job {id}"))?;
+                return Ok(vec![facts.ok_or_else(|| Failure::no_job(id))?]);
+            }
+            if patterns.0.is_empty() {
+                return Ok(vec![client.server_stats()?]);
+            }
+            let tubes = patterns.existing(client)?;
+            let all = stats_of(client, &tubes)?.into_iter();
+            Ok(all.map(|(_, facts)| facts).collect())
+        })?;
         let to_json = |found: &Vec<Facts>| match found.as_slice() {
             [only] => only.to_json(),
             several => several.iter().map(Facts::to_json).collect::<Json>(),
@@ -68,21 +71,6 @@ impl Run for Stats {
         invocation.show(self.json, found, to_json, to_text)?;
         outcome
     }
-}
-
-fn ask(client: &mut Client, about: &About) -> Outcome<Vec<Facts>> {
-    Ok(match about {
-        About::Server => vec![client.server_stats()?],
-        About::Tubes(patterns) => {
-            let tubes = patterns.existing(client)?;
-            let all = stats_of(client, &tubes)?.into_iter();
-            all.map(|(_, facts)| facts).collect()
-        }
-        About::Job(id) => {
-            let facts = client.facts(&format!("stats-job {id}"))?;
-            vec![facts.ok_or_else(|| Failure::no_job(*id))?]
-        }
-    })
 }
 
 /// One line for each key.
@@ -128,12 +116,9 @@ impl Run for List {
             tubes.sort_by_key(|(_, facts)| Reverse(figure(sort, facts)));
         }
         let to_json = |tubes: &Found| tubes.iter().map(|(_, facts)| facts.to_json()).collect();
-        let to_text = |tubes: &Found| {
-            if self.names {
-                names(tubes)
-            } else {
-                table(tubes)
-            }
+        let to_text = |tubes: &Found| match self.names {
+            true => tubes.iter().map(|(name, _)| format!("{name}\n")).collect(),
+            false => table(tubes),
         };
         invocation.show(self.json, found, to_json, to_text)?;
         outcome?;
@@ -142,10 +127,6 @@ impl Run for List {
 }
 
 type Found = Vec<(TubeName, Facts)>;
-
-fn names(tubes: &[(TubeName, Facts)]) -> String {
-    tubes.iter().map(|(name, _)| format!("{name}\n")).collect()
-}
 
 /// A figure of a tube, without the connection that asks: it watches and uses
 /// `default`.

@@ -87,14 +87,9 @@ impl Address {
         let stream = match self {
             Address::Unix(path) => TcpStream::from(OwnedFd::from(UnixStream::connect(path)?)),
             Address::Tcp { host, port } => {
-                let unknown = |why: &str| io::Error::new(ErrorKind::NotFound, why);
-                let found = (host.as_str(), *port).to_socket_addrs();
-                let found = found.map_err(|error| {
-                    let text = error.to_string();
-                    unknown(text.rsplit(": ").next().unwrap_or(&text))
-                })?;
-                let mut tried = Err(unknown("the name has no address"));
-                for socket in found {
+                let unknown = io::Error::new(ErrorKind::NotFound, "the name has no address");
+                let mut tried = Err(unknown);
+                for socket in (host.as_str(), *port).to_socket_addrs()? {
                     tried = TcpStream::connect_timeout(&socket, patience);
                     if tried.is_ok() {
                         break;
