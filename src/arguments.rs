@@ -70,7 +70,7 @@ impl Given {
                     .map(|(place, value)| (place, index, value)),
             );
         }
-        // Letters in one argument have the same place, and only the last of
+        // Letters in one argument have the same position, and only the last of
         // them can have a value.
         options.sort_by_key(|(place, index, _)| (*place, !table[*index].value.is_empty()));
         Ok(Given {
@@ -128,7 +128,7 @@ pub fn shown(name: &str) -> String {
     format!("{dashes}{name}")
 }
 
-/// The character that stands for byte 0; those for the other bytes follow.
+/// The character that represents byte 0; those for the other bytes follow.
 const FIRST_STAND_IN: u32 = 0xf700;
 
 /// The argument as text, which [`to_bytes`] turns back. If the argument is no

@@ -33,7 +33,8 @@
 //! 3. [`engine`]: what the commands do. `commands` has a line or a method
 //!    for each command. `transitions.rs` begins with a table of how a job
 //!    passes from state to state.
-//! 4. [`server`]: a table of all threads, who sends, and what waits where.
+//! 4. [`server`]: a table of all threads, which of them sends a reply, and what waits
+//!    where.
 //! 5. [`binlog`]: how jobs outlive the process, a power cut and a full disk.
 //!
 //! # What happens on `release`
@@ -47,11 +48,11 @@
 //!    [`Batch::execute`](server::batch::Batch::execute).
 //! 3. The engine checks that the job is this client's, and moves it to the ready
 //!    jobs of its tube: [`Engine::execute`](engine::Engine::execute). If another
-//!    client waits for it, the engine reserves it for that one, and notes who gets
-//!    which reply.
+//!    client waits for it, the engine reserves it for that one, and notes the reply
+//!    for each of the two.
 //! 4. The changes are appended to the binlog, in memory:
 //!    [`Shared::execute`](server::shared::Shared::execute). The binlog says what
-//!    must be durable before the reply leaves:
+//!    must be durable before the reply is sent:
 //!    [`Binlog::needed_for`](binlog::Binlog::needed_for) gives an LSN.
 //! 5. The lock is released, in [`Shared::unlock`](server::shared::Shared::unlock),
 //!    and the answer of the client that waited goes to that one's outbox.
@@ -70,7 +71,7 @@
 //! 1. The first steps are those above. But no job is ready, so the engine notes that
 //!    this client [waits](engine::Outcome::Waiting).
 //! 2. The worker frees its buffers and sleeps, on a condition variable that
-//!    nobody else uses: [`Client::await_answer`](server::outbox::Client::await_answer).
+//!    no other thread uses: [`Client::await_answer`](server::outbox::Client::await_answer).
 //! 3. A job becomes ready by another client's `put`, `release` or `kick`; or the
 //!    [`timer`](server::timer) has the engine tick, and a delay, a time to run or the
 //!    timeout of the `reserve` is over; or the [`acceptor`](server::acceptor) sees that
@@ -168,10 +169,10 @@
 //! - **Trim**: returning memory that is no longer used, to the allocator or the
 //!   system.
 //! - **Time slice**: how much of long work is done under one hold of the lock. Its cost
-//!   is counted in *steps*: how many jobs, tubes and connections the engine looks at or
+//!   is counted in *steps*: how many jobs, tubes and connections the engine examines or
 //!   changes.
 
-// The pages are for those who read the code.
+// The pages are for readers of the code.
 #![allow(rustdoc::private_intra_doc_links)]
 
 pub mod arguments;

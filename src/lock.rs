@@ -1,5 +1,5 @@
-//! A mutex that hundreds of threads want at the same time: the server's one
-//! lock, and the binlog's list of those who wait for its writer.
+//! A mutex that hundreds of threads contend for: the server's one lock, and the
+//! binlog's list of threads that wait for its writer.
 //!
 //! If a thread that holds a lock is preempted, all that come meanwhile fall asleep.
 //! The mutex of the standard library wakes the first of them when it is released,
@@ -47,7 +47,7 @@ pub struct FairGuard<'a, T> {
 struct Sleepers {
     /// How many there are, until they have the lock.
     count: AtomicUsize,
-    /// How many of them nobody has woken yet.
+    /// How many of them have not been woken yet.
     asleep: Mutex<usize>,
     released: Condvar,
 }
@@ -114,8 +114,8 @@ impl Sleepers {
         let mut asleep = self.asleep.lock().expect("no thread panics");
         self.count.fetch_add(1, Ordering::Relaxed);
         loop {
-            // Either the lock is found released here, or who releases it finds
-            // the count raised, and comes for this one.
+            // Either the lock is found released here, or the thread that releases it
+            // finds the count raised, and wakes this one.
             fence(Ordering::SeqCst);
             if let Some(found) = attempt() {
                 self.count.fetch_sub(1, Ordering::Relaxed);

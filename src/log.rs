@@ -1,10 +1,10 @@
-//! The log: one line an event, on standard error.
+//! The log: one line for each event, on standard error.
 //!
 //! Each line carries its level and, unless the system's journal adds one, the
 //! time. Nothing is logged for each request unless `-VV` asks for it.
 //!
-//! A thread that logs never waits: another thread writes the lines. If nobody
-//! reads standard error, the writing thread is blocked and its buffer fills.
+//! A thread that logs never waits: another thread writes the lines. If standard
+//! error is not read, the writing thread is blocked and its buffer fills.
 //! Further lines are dropped, and when there is room again, their number is
 //! logged. If equal warnings come very often, they are counted and not
 //! repeated.
@@ -90,12 +90,12 @@ pub fn start(verbosity: usize) -> io::Result<()> {
 }
 
 /// Returns when everything that was logged before is written, including the
-/// counts of repeated warnings. If nobody reads the log, returns soon. To be
+/// counts of repeated warnings. If the log is not read, returns soon. To be
 /// called at the end.
 pub fn finish() {
     if let Some(events) = EVENTS.get() {
         let (done, is_done) = bounded(0);
-        // This fails if nobody reads the log. Then there is nobody to tell.
+        // This fails if the log is not read, and then there is nothing else to do.
         let (Ok(()) | Err(_)) = events.send(Event::Finish(done));
         let (Ok(_) | Err(_)) = is_done.recv_timeout(PATIENCE);
     }
@@ -172,7 +172,7 @@ fn log_panic(panic: &PanicHookInfo<'_>) {
             finish();
         }
     }
-    // What the thread was changing is half changed: nobody may go on with it,
+    // What the thread was changing is half changed: no other thread may use it,
     // whatever the build does with panics.
     process::abort();
 }
@@ -206,7 +206,7 @@ impl Line {
                 format!("{time} {level}: {client}{text}\n")
             }
         };
-        // If standard error is closed, there is nobody to tell.
+        // If standard error is closed, there is no one to report it to.
         let (Ok(()) | Err(_)) = io::stderr().write_all(line.as_bytes());
     }
 }
@@ -257,8 +257,8 @@ fn tell(warnings: impl IntoIterator<Item = String>) {
 }
 
 /// Whether standard error is a stream to the system's journal, see
-/// systemd.exec(5). The environment variable alone does not tell: standard
-/// error may have been redirected.
+/// systemd.exec(5). The environment variable alone does not decide it:
+/// standard error may have been redirected.
 fn is_journal() -> bool {
     static JOURNAL: OnceLock<bool> = OnceLock::new();
     *JOURNAL.get_or_init(|| {

@@ -22,8 +22,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A user would not expect fewer connections or less memory than this: then the log
-/// tells the limit. With so few connections, it warns.
+/// A user would not expect a limit below these numbers: then the log names it. Below
+/// the second one, it warns.
 const EXPECTED_CONNECTIONS: usize = 1000;
 const FEW_CONNECTIONS: usize = 100;
 const EXPECTED_MEMORY: u64 = 1 << 30;
@@ -65,12 +65,11 @@ fn main() -> ExitCode {
 }
 
 /// The order matters: the steps that need privileges come first, and the
-/// privileges are gone before anything is read from the binlog or from a
+/// privileges are dropped before anything is read from the binlog or from a
 /// client.
 fn serve(options: Options) -> Result<(), Failure> {
     beanpole::server::use_one_heap();
-    // Nothing may open a descriptor before those that we have inherited are
-    // ours.
+    // Nothing may open a descriptor before we own the inherited ones.
     let inherited = activation::inherited_sockets();
     // From here on, a signal waits until a thread reads it.
     // (SIGXFSZ, with no effect: the write that is too long gets an error.)
@@ -99,12 +98,12 @@ fn serve(options: Options) -> Result<(), Failure> {
         segment_size: options.segment_size,
     };
     let max_memory = max_memory(&options);
-    let (tell, heard) = unbounded();
-    let (tell_signal, tell_recovered) = (tell.clone(), tell.clone());
+    let (sender, events) = unbounded();
+    let (signal_sender, recovery_sender) = (sender.clone(), sender.clone());
     // If sending fails, the main thread is ending the server.
     let hear = move || {
         let mut signals = signals.forever().map(Event::Signal);
-        signals.all(|signal| tell_signal.send(signal).is_ok());
+        signals.all(|signal| signal_sender.send(signal).is_ok());
     };
     spawn("signals", hear).map_err(cannot("hearing signals"))?;
 
@@ -113,12 +112,12 @@ fn serve(options: Options) -> Result<(), Failure> {
     // handled meanwhile. The server may end at any moment of it without harm.
     let recover = move || {
         let recovered = Box::new(open(&options, max_memory, clock));
-        let (Ok(()) | Err(_)) = tell_recovered.send(Event::Recovered(recovered));
+        let (Ok(()) | Err(_)) = recovery_sender.send(Event::Recovered(recovered));
     };
     spawn("recovery", recover).map_err(cannot("recovering jobs"))?;
     let mut is_draining = false;
     let (mut engine, binlog, clock) = loop {
-        match heard.recv().expect("signals are heard for ever") {
+        match events.recv().expect("the signal thread never ends") {
             Event::Recovered(recovered) => break (*recovered)?,
             Event::Signal(SIGUSR1) => is_draining = true,
             Event::Signal(SIGTERM | SIGINT) => return Ok(()),
@@ -127,7 +126,7 @@ fn serve(options: Options) -> Result<(), Failure> {
     };
     engine.draining = is_draining;
     if let Some(binlog) = &binlog {
-        start_keeping(binlog, tell).map_err(cannot("keeping jobs"))?;
+        start_binlog_threads(binlog, sender).map_err(cannot("keeping jobs"))?;
     }
 
     for listener in &listeners {
@@ -135,14 +134,17 @@ fn serve(options: Options) -> Result<(), Failure> {
             .listen()
             .map_err(|error| cannot_listen(listener, error))?;
     }
-    let places: Vec<_> = listeners.iter().map(ToString::to_string).collect();
+    let addresses: Vec<_> = listeners.iter().map(ToString::to_string).collect();
     let server = Server::start(engine, binlog.clone(), clock, listeners, limits);
     let server = server.map_err(cannot("starting the server"))?;
-    for place in &places {
-        log::info(format_args!("listening on {place}"));
+    for address in &addresses {
+        log::info(format_args!("listening on {address}"));
     }
-    notify::send(&format!("READY=1\nSTATUS=Serving on {}", places.join(" ")));
-    wait_for_the_end(&heard, &server);
+    notify::send(&format!(
+        "READY=1\nSTATUS=Serving on {}",
+        addresses.join(" ")
+    ));
+    wait_for_the_end(&events, &server);
     log::info(format_args!("stopping"));
     notify::send("STOPPING=1\nSTATUS=Stopping");
     server.stop().map_err(cannot("stopping the server"))?;
@@ -161,8 +163,7 @@ fn bind(options: &Options, user: Option<&User>) -> Result<Vec<Listener>, Failure
     options.listen.iter().map(bind).collect()
 }
 
-/// Uses the sockets that were handed to us, and not those that the options
-/// name.
+/// Uses the inherited sockets, and not the addresses of the options.
 fn take_over(inherited: Vec<Inherited>, options: &Options) -> Vec<Listener> {
     let mut listeners = Vec::new();
     for (listener, name) in inherited {
@@ -188,8 +189,8 @@ fn find_user(name: &str) -> Result<User, Failure> {
     }
 }
 
-/// How many connections to allow: as many as the options ask for, if the system
-/// can have so many.
+/// How many connections to allow: the number in the options, or what the system can
+/// have if that is less.
 fn max_connections(options: &Options) -> usize {
     let (most, because) = system::connections(options.binlog.is_some());
     let most = usize::try_from(most).unwrap_or(usize::MAX);
@@ -231,7 +232,7 @@ fn max_memory(options: &Options) -> Option<u64> {
     most.filter(|bytes| *bytes > 0)
 }
 
-/// Logs what nobody needs to know who has not asked for more.
+/// Logs a detail, if `-V` asks for such lines.
 fn detail(text: std::fmt::Arguments<'_>) {
     if log::is_on(Level::Connections) {
         log::info(text);
@@ -252,7 +253,7 @@ fn open(
     let Some(binlog) = &options.binlog else {
         return Ok((Engine::new(config, clock.now()), None, clock));
     };
-    // Who is told to repair the directory can copy the command.
+    // A message that says how to repair the directory has a command to copy.
     let repair = format!("repair {} NEW", binlog.dir.display());
     let unusable = |error: binlog::Error| {
         let text = error.to_string().replace("repair DIR NEW", &repair);
@@ -271,8 +272,8 @@ fn open(
     for error in left {
         log::warning(format_args!("left alone, since it is not needed: {error}"));
     }
-    // What is left of a delay is left by the system's clock. While we waited
-    // for the lock, the clock may have been set.
+    // The rest of a delay is measured by the system's clock, which may have been set
+    // while we waited for the lock.
     clock.set();
     let engine = Engine::new(config, clock.now());
     let opened = Binlog::open_in(storage, binlog.sync, binlog.segment_size, engine);
@@ -293,10 +294,9 @@ fn open(
     Ok((engine, Some(opened.binlog), clock))
 }
 
-/// Starts the binlog's threads, which write and sync what nobody waits for, and
-/// make room.
-fn start_keeping(binlog: &Arc<Binlog>, tell: Sender<Event>) -> io::Result<()> {
-    let told = move |event: binlog::Event<'_>| match event {
+/// Starts the binlog's threads: the committer, and the one that prepares segments.
+fn start_binlog_threads(binlog: &Arc<Binlog>, events: Sender<Event>) -> io::Result<()> {
+    let report = move |event: binlog::Event<'_>| match event {
         binlog::Event::NoRoom(len, error) => {
             log::warning(format_args!(
                 "the binlog has no room for a new job of {len} bytes: {error}"
@@ -309,18 +309,18 @@ fn start_keeping(binlog: &Arc<Binlog>, tell: Sender<Event>) -> io::Result<()> {
         binlog::Event::Failed(_) => {
             // The server has to stop in order. If sending fails, it is already
             // stopping.
-            let (Ok(()) | Err(_)) = tell.send(Event::Signal(SIGTERM));
+            let (Ok(()) | Err(_)) = events.send(Event::Signal(SIGTERM));
         }
     };
-    binlog.spawn_threads(told)?;
+    binlog.spawn_threads(report)?;
     Ok(())
 }
 
 /// Does what signals ask for, until a signal asks to end.
-fn wait_for_the_end(heard: &Receiver<Event>, server: &Server) {
+fn wait_for_the_end(events: &Receiver<Event>, server: &Server) {
     let pulse = notify::pulse_interval();
     loop {
-        match heard.recv_timeout(pulse.unwrap_or(Duration::MAX)) {
+        match events.recv_timeout(pulse.unwrap_or(Duration::MAX)) {
             Ok(Event::Signal(SIGUSR1)) => {
                 server.drain();
                 log::info(format_args!("drain mode: no new jobs are taken"));
@@ -349,14 +349,14 @@ fn cannot_become(user: &str, error: io::Error) -> Failure {
     )
 }
 
-fn cannot_listen(place: impl std::fmt::Display, error: io::Error) -> Failure {
-    let place = place.to_string();
+fn cannot_listen(address: impl std::fmt::Display, error: io::Error) -> Failure {
+    let address = address.to_string();
     let hint = match error.kind() {
-        io::ErrorKind::AddrInUse if !place.starts_with("unix:") => {
+        io::ErrorKind::AddrInUse if !address.starts_with("unix:") => {
             "; stop the other server, perhaps beanstalkd, or choose another port with -p"
         }
         _ => "",
     };
-    let failure = format!("listening on {place}: {error}{hint}");
+    let failure = format!("listening on {address}: {error}{hint}");
     (Exit::CannotListen, failure)
 }

@@ -56,12 +56,12 @@ pub enum Invocation {
 /// How to serve.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Where to listen, at least one place.
+    /// The addresses to listen at, at least one.
     pub listen: Vec<Address>,
     /// Whether the command line says where to listen. If not, it is the
     /// default.
     pub listen_was_given: bool,
-    /// Who may use the files of Unix sockets.
+    /// Which users may connect to Unix sockets.
     pub socket_access: SocketAccess,
     /// The user to become.
     pub user: Option<String>,
@@ -433,7 +433,7 @@ mod tests {
         }
     }
 
-    /// The options that the manual describes, as they stand in its lists.
+    /// The options in the manual's lists, as they are written there.
     fn described(manual: &str) -> Vec<&str> {
         let (_, options) = manual.split_once(".Ss Where to listen").expect("options");
         let (options, _) = options.split_once(".Ss Signals").expect("an end");

@@ -17,7 +17,7 @@ const SAFETY_MARGIN: Seconds = Seconds(1);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId(pub u64);
 
-/// How many tubes a connection may watch. A reserve looks at each of them, and a
+/// How many tubes a connection may watch. A reserve examines each of them, and a
 /// connection that waits is in the queue of each, all under the lock.
 pub const MAX_WATCHED: usize = 10_000;
 
@@ -31,7 +31,7 @@ pub struct Connection {
     /// The tube that its puts go to.
     pub used: TubeIndex,
     /// The tubes that its reserves take from; at least one. They are in the order
-    /// of `list-tubes-watched`: when one goes, the last one takes its place, as
+    /// of `list-tubes-watched`: when one is removed, the last one takes its position, as
     /// in the reference server.
     pub watched: Vec<TubeIndex>,
     /// The jobs that it has reserved, by the end of their time to run.

@@ -40,8 +40,7 @@ pub enum Event {
     Kick,
 }
 
-/// The keys that tell how often the jobs of a tube had each [`Event`], in its
-/// order.
+/// The keys of the counts of each [`Event`] of a tube's jobs, in its order.
 pub const EVENT_KEYS: [&str; 5] = [
     "total-reserves",
     "total-releases",
@@ -53,8 +52,7 @@ pub const EVENT_KEYS: [&str; 5] = [
 /// Makes a list of keys, and finds the key that counts a command.
 macro_rules! counted_commands {
     ($($command:ident: $key:literal,)*) => {
-        /// The keys that tell how often each command was given, in the order of
-        /// `stats`.
+        /// The keys of the counts of each command, in the order of `stats`.
         pub const COMMAND_KEYS: &[&str] = &[$($key),*];
 
         /// The positions of these keys.

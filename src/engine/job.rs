@@ -161,7 +161,7 @@ impl StoredOptions {
 }
 
 impl StoredJob {
-    /// Whether only its key is left of it.
+    /// Whether it is a tombstone: only its key is left.
     pub fn is_deleted(&self) -> bool {
         matches!(self.state, StoredState::Deleted { .. })
     }
@@ -220,7 +220,7 @@ impl StoredJob {
 /// The states that outlive the process: a reserved job comes back as ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoredState {
-    /// In the ready queue, or reserved by somebody.
+    /// In the ready queue, or reserved by a connection.
     Ready,
     /// Delayed until a time.
     Delayed {

@@ -3,7 +3,7 @@
 //! An [`Engine`] holds all jobs, tubes and connections. It knows no socket,
 //! file, thread or clock. Its caller
 //!
-//! 1. tells it of each [`connect`](Engine::connect) and
+//! 1. reports each [`connect`](Engine::connect) and
 //!    [`disconnect`](Engine::disconnect),
 //! 2. has it [`execute`](Engine::execute) each request, in order,
 //! 3. calls [`tick`](Engine::tick) at the time that
@@ -15,7 +15,7 @@
 //! No call takes long, however many jobs, tubes and connections there are. Work on
 //! very many of them is divided into time slices: one call changes at most a
 //! thousand jobs. `disconnect` returns whether all is done, a `kick` or a `reserve`
-//! is [`Unfinished`](Outcome::Unfinished), and after each call `wake_at` tells
+//! is [`Unfinished`](Outcome::Unfinished), and after each call `wake_at` says
 //! whether more is due. Between two slices the caller may serve other connections.
 //! Two things are bounded instead: how many tubes a connection may watch, and in
 //! how many tubes there may be jobs with the same concurrency limit.
@@ -34,7 +34,7 @@
 //!   job with a concurrency limit is in a queue of its key. If it is the first
 //!   there, it is in the ready queue of its tube as well, or passed over there.)
 //! - If a tube that is not paused has both a job in its ready queue and a waiting
-//!   connection, it is among the unserved tubes, and nobody else can reserve.
+//!   connection, it is among the unserved tubes, and no other connection can reserve.
 //! - Each tube's and each connection's timer is set to its next event or earlier.
 
 mod commands;
@@ -128,25 +128,24 @@ pub struct Effects {
     /// Bodies that are no longer needed. The caller frees them after it has
     /// released its lock.
     pub unneeded_bodies: Vec<Body>,
-    /// The cost of the calls: how many jobs, tubes and connections they looked
-    /// at or changed.
+    /// The cost of the calls: how many jobs, tubes and connections they examined or
+    /// changed.
     pub steps: usize,
 }
 
-/// A change that a log must hold to bring the jobs back. A touch is no change,
-/// nor is the end of a delay, since the log knows when the delay ends. Nor is it
-/// a change that a ready job is reserved: after a restart the job is ready
-/// again. The end of the reservation is a change, and counts it. So after a
-/// restart `reserves` may lack the reservation that the end of the server cut
-/// short, and no other one.
+/// A change that the log must hold to restore the jobs. A touch is no change, nor is
+/// the end of a delay, since the log knows when the delay ends. The reservation of a
+/// ready job is no change either: after a restart the job is ready again. The end of
+/// the reservation is a change, and counts it. So after a restart `reserves` may lack
+/// the reservation that the end of the server cut short, and no other one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// A new job.
     Put(JobId),
     /// Its state, priority, delay or counters are different now.
     Update(JobId),
-    /// It is deleted. If its key is still taken, [`Engine::stored`] has what is
-    /// left of it; when the key is free, there is another `Delete`.
+    /// It is deleted. If its key is still taken, [`Engine::stored`] has a tombstone;
+    /// when the key is free, there is another `Delete`.
     Delete {
         /// The job.
         id: JobId,
@@ -410,8 +409,8 @@ impl Engine {
         JobId(self.next_id)
     }
 
-    /// A job as a log must hold it, or what is left of a deleted job with a key that
-    /// is still taken; `None` if there is neither.
+    /// A job as the log must hold it, or the tombstone of a deleted job whose key is
+    /// still taken; `None` if there is neither.
     pub fn stored(&self, id: JobId) -> Option<StoredJob> {
         let Some(job) = self.jobs.get(&id) else {
             return self

@@ -1,4 +1,4 @@
-//! The documents that tell what the engine counts, and the lists of what it has.
+//! The documents with what the engine counts, and the lists of jobs and connections.
 //!
 //! The keys are in the order in which beanstalkd sends them; the protocol's
 //! text has another order. The field that a key is filled from says what it
@@ -40,7 +40,7 @@ impl Engine {
         document.add("current-waiting", self.connections_now.waiting);
         document.add("total-connections", self.totals.connections);
         state.add("draining", self.draining);
-        // What follows is ours.
+        // The keys below are our extensions.
         limits.add("memory-used", self.memory() + self.held_elsewhere);
         limits.add("max-memory", self.config.max_memory.unwrap_or(0));
         refusals.add("put-refusal", self.put_refusal());
@@ -88,7 +88,7 @@ impl Engine {
         Reply::Tubes(names)
     }
 
-    /// Looks at a limited number of jobs, so that other clients do not wait long.
+    /// Examines a limited number of jobs, so that other clients do not wait long.
     pub(super) fn list_jobs(&mut self, list: &ListJobs, now: Time) -> Reply {
         let tube = list.tube.as_ref().map(|name| self.find_tube(name));
         if tube == Some(None) {
@@ -143,7 +143,7 @@ impl Engine {
         Reply::Connections(ConnectionList { items, next })
     }
 
-    /// What `stats-job` and `list-jobs` tell. The engine does not know in which
+    /// What `stats-job` and `list-jobs` show. The engine does not know in which
     /// file the job is; the server fills in `file`.
     fn job_stats(&self, id: JobId, job: &Job, now: Time) -> JobStats {
         let until = match job.state {
@@ -188,7 +188,7 @@ impl Tube {
         let (length, left) = self.pause.map(pause).unwrap_or_default();
         document.add("pause", length);
         document.add("pause-time-left", left);
-        // What follows is ours.
+        // The keys below are our extensions.
         for (key, count) in EVENT_KEYS.iter().zip(self.events) {
             document.add(key, count);
         }

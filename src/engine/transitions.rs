@@ -191,9 +191,9 @@ impl Engine {
             && let Some((order, tube)) = self.unserved.pop_first()
         {
             self.effects.steps += 1;
-            // Since this was noted, the connection may have been served from
-            // another tube, or the job may have been given away, or the tube may
-            // be gone. The next one has begun to wait later, so nobody is overtaken.
+            // Since this was noted, the connection may have been served from another
+            // tube, or the job may have been reserved, or the tube removed. The next
+            // one has begun to wait later, so no connection is overtaken.
             let Some(there) = self.tubes.get(tube) else {
                 continue;
             };
@@ -215,7 +215,7 @@ impl Engine {
     }
 
     /// Notes that this tube may have a job for a connection that waits. The
-    /// caller serves them when everything is in place.
+    /// caller serves them when all collections are consistent again.
     pub(super) fn note_unserved(&mut self, tube: TubeIndex) {
         let first = self.tubes[tube].first_to_serve();
         self.unserved.extend(first.map(|(order, _)| (order, tube)));
@@ -350,7 +350,7 @@ mod tests {
         std::iter::from_fn(tick).collect()
     }
 
-    /// Nobody else can do anything meanwhile.
+    /// No other client can do anything meanwhile.
     #[test]
     fn very_many_jobs_change_a_thousand_at_a_time() {
         let mut engine = Engine::new(Config::new(100), Time::default());

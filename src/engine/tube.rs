@@ -94,7 +94,7 @@ impl Tube {
     }
 }
 
-/// The tube `default`, which is made first.
+/// The tube `default`, which is created first.
 pub const DEFAULT: TubeIndex = TubeIndex::new(0);
 
 /// What a tube takes in memory besides its name, in bytes. It has up to five

@@ -1,4 +1,4 @@
-//! The time as it stands in a line of the log.
+//! The timestamp of a line in the log.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -11,7 +11,7 @@ pub fn timestamp(time: SystemTime) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
 }
 
-/// The date so many days after 1970-01-01. The calculation begins each year in
+/// The date this number of days after 1970-01-01. The calculation begins each year in
 /// March, so that the leap day is the last day of its year.
 fn date(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;

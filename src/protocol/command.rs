@@ -1,9 +1,9 @@
 //! Command lines: the bytes of one line to a [`Command`].
 //!
 //! Each variant of [`Command`] documents its grammar, its replies, and what
-//! decides between them. The syntax is that of the reference server: it tells
-//! commands apart by their prefix, and it is lenient in some places and strict
-//! in others. We keep these quirks because clients depend on them.
+//! decides between them. The syntax is that of the reference server: it recognizes
+//! commands by their prefix, and it is lenient in some respects and strict in
+//! others. We keep these quirks because clients depend on them.
 //! [`framing`](super::framing) finds where lines end and where bodies begin.
 //!
 //! These rules hold for all commands:
@@ -55,11 +55,11 @@ pub enum Command {
     /// `reserve`, and `TIMED_OUT` when the time is over. If `DEADLINE_SOON`
     /// applies at the same moment, it is the reply.
     ReserveWithTimeout(Seconds),
-    /// `reserve-job <id>`: this job, unless somebody has reserved it. It need
+    /// `reserve-job <id>`: this job, unless a client has reserved it. It need
     /// not be ready, and its tube may be paused. Replies: `RESERVED <id>
     /// <bytes>` and the body, `NOT_FOUND`.
     ReserveJob(JobId),
-    /// `delete <id>`: removes a job that this client or nobody has reserved.
+    /// `delete <id>`: removes a job, unless another client has reserved it.
     /// Replies: `DELETED`, `NOT_FOUND`.
     Delete(JobId),
     /// `release <id> <pri> <delay>`: gives a reserved job back. From now on it
@@ -132,8 +132,8 @@ pub enum Command {
     /// from, or 0 after the last job.
     ///
     /// A client that begins with `from` 0 and continues until `next` is 0 sees
-    /// each job that exists during all this time exactly once. The server keeps
-    /// nothing between two calls, since a job keeps its id. One call looks at a
+    /// each job that exists during all this time exactly once. The server remembers
+    /// nothing between two calls, since a job keeps its id. One call examines a
     /// thousand jobs at most, so a list may be shorter than asked, or empty,
     /// while `next` is not 0. A tube that does not exist has no jobs.
     ListJobs(Box<ListJobs>),

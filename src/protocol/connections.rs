@@ -1,4 +1,4 @@
-//! What `list-connections` tells: a line for each connection.
+//! The reply to `list-connections`: a line for each connection.
 
 use super::list::{List, Listed};
 use super::{Document, TubeName};
@@ -12,7 +12,7 @@ pub struct ConnectionStats {
     /// Where it comes from, or `unix:` and the process. The engine leaves this
     /// empty; the server fills it in.
     pub address: String,
-    /// How long it is connected. This, too, only the server knows.
+    /// How long it is connected. The server fills this in, too.
     pub age: u64,
     /// How long it has sent no command; at most its age.
     pub idle: u64,

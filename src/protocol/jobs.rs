@@ -19,15 +19,15 @@ pub enum JobState {
 }
 
 impl JobState {
-    /// The state that this word names.
-    pub fn parse(word: &[u8]) -> Option<JobState> {
+    /// The state of this name.
+    pub fn parse(name: &[u8]) -> Option<JobState> {
         use JobState::{Buried, Delayed, Ready, Reserved};
         let mut all = [Ready, Delayed, Reserved, Buried].into_iter();
-        all.find(|state| state.word().as_bytes() == word)
+        all.find(|state| state.name().as_bytes() == name)
     }
 
-    /// The protocol's word for it.
-    pub fn word(self) -> &'static str {
+    /// Its name in the protocol.
+    pub fn name(self) -> &'static str {
         ["ready", "delayed", "reserved", "buried"][self as usize]
     }
 }
@@ -72,7 +72,7 @@ pub struct JobStats {
     pub file: u32,
     /// What has happened to it.
     pub counters: Counters,
-    /// The length of its body, in bytes. `stats-job` does not tell it.
+    /// The length of its body, in bytes; only in `list-jobs`.
     pub size: u32,
     /// Its options, if it has any.
     pub options: Option<Box<OptionStats>>,
@@ -87,7 +87,7 @@ impl JobStats {
         let mut facts = Document::default();
         facts.add_number("id", self.id.0);
         facts.add_name("tube", &self.tube);
-        facts.add("state", self.state.word());
+        facts.add("state", self.state.name());
         facts.add_number("pri", self.priority.0);
         facts.add_number("age", self.age);
         facts.add_number("delay", self.delay.0);

@@ -2,9 +2,8 @@
 //!
 //! [`framing`] turns bytes into [`Request`]s, and [`command`] reads their
 //! lines. The engine answers with a [`Reply`], which [`reply`] turns into bytes
-//! again. [`document`] knows what statistics look like, `list` what lists of them
-//! look like, and [`jobs`] and `connections` which facts they have; the numbers come
-//! from the engine. `options` has the three options of a `put`.
+//! again. [`document`] has the format of statistics, `list` that of lists, and
+//! [`jobs`] and `connections` have their keys; the numbers come from the engine. `options` has the three options of a `put`.
 
 mod body;
 pub mod command;

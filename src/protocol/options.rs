@@ -17,7 +17,7 @@ use std::fmt;
 /// the name of a tube.
 pub type Key = TubeName;
 
-/// `idp`: as long as a job with this key is in the tube, no other is made.
+/// `idp`: as long as a job with this key is in the tube, no other one is created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unique {
     /// What is unique in the tube.

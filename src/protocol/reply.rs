@@ -12,7 +12,7 @@ pub enum Reply {
     Inserted(JobId),
     /// `INSERTED <id> <state> [<pri>]`: the job with this key existed already, or
     /// its key is still taken by it. Its state is `None` if it is deleted, and its
-    /// priority is told if this put has made it smaller.
+    /// priority is included if this put has lowered it.
     InsertedBefore(JobId, Option<JobState>, Option<Priority>),
     /// `EXPECTED_CRLF`: the body was not followed by CR LF.
     ExpectedCrlf,
@@ -82,7 +82,7 @@ pub enum DependsOn {
     /// It shows this job. If the put were lost, another job could get the same
     /// id.
     PutOf(JobId),
-    /// It is true only if every change that was made so far outlives the process.
+    /// It is true only if every change so far outlives the process.
     AllSoFar,
 }
 
@@ -103,7 +103,7 @@ impl Reply {
             Reply::Inserted(id) => add_number(out, id.0),
             Reply::InsertedBefore(id, state, priority) => {
                 add_number(out, id.0);
-                let state = state.map_or("deleted", JobState::word);
+                let state = state.map_or("deleted", JobState::name);
                 add_word(out, &state.to_ascii_uppercase());
                 priority.inspect(|priority| add_number(out, priority.0.into()));
             }
@@ -127,14 +127,13 @@ impl Reply {
         }
     }
 
-    /// What a log must hold before this reply is sent, because the reply would
-    /// be false if that were lost.
+    /// What must be durable before this reply is sent, because the reply would be
+    /// false if that were lost.
     pub fn depends_on(&self) -> DependsOn {
         match self {
-            // The client's own change, which was made just now; or the puts of
-            // many jobs. NOT_FOUND may be due to a delete that is not durable yet:
-            // a client that repeats a delete whose answer was lost takes it for
-            // done.
+            // The client's own change, which is the latest; or the puts of many jobs.
+            // NOT_FOUND may be due to a delete that is not durable yet: a client that
+            // repeats a delete whose reply was lost takes it for done.
             Reply::Inserted(_)
             | Reply::InsertedBefore(..)
             | Reply::Deleted
@@ -150,7 +149,7 @@ impl Reply {
         }
     }
 
-    /// The word that the reply begins with, by which clients tell replies apart.
+    /// The first word of the reply, by which clients recognize it.
     pub fn word(&self) -> &'static str {
         match self {
             Reply::Inserted(_) | Reply::InsertedBefore(..) => "INSERTED",

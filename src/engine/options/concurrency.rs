@@ -6,7 +6,7 @@
 //! each of these is in the ready queue of its tube as well, among the jobs without
 //! a limit. When the limit is reached, these first jobs move to those that are
 //! passed over in their tubes; when it is no longer reached, they move back. So a
-//! ready queue only ever has jobs that `reserve` may give away. Such a change
+//! ready queue only ever has jobs that `reserve` may hand out. Such a change
 //! costs a step for each tube in which the key has ready jobs, however many jobs
 //! these are. So that it never costs much, the jobs of a key may be in a limited
 //! number of tubes.
@@ -32,7 +32,7 @@ pub struct JobsOfKey {
     limits: BTreeMap<u32, usize>,
     /// How many of them are reserved.
     pub reserved: usize,
-    /// Those in each tube that has any.
+    /// Those in each tube that has some.
     queues: BTreeMap<TubeIndex, KeyQueue>,
 }
 
@@ -100,7 +100,7 @@ impl Engine {
             .is_some_and(|jobs| jobs.queues.len() >= MAX_TUBES && !jobs.queues.contains_key(&tube))
     }
 
-    /// Whether nobody may reserve this job now because of its limit.
+    /// Whether this job cannot be reserved now because of its limit.
     pub(in crate::engine) fn is_at_limit(&self, id: JobId) -> bool {
         self.jobs[&id]
             .limit()

@@ -1,9 +1,9 @@
 //! What the options of a put do: `idp`, `con` and `try`.
 //!
 //! A job without options has one empty field for them, and is in no table here.
-//! The rest of the engine asks in few places:
+//! The rest of the engine calls this at few points:
 //!
-//! | When | What is asked or told |
+//! | When | What is decided |
 //! |---|---|
 //! | a body has arrived | does its job exist already? `unique` |
 //! | a job becomes ready, or leaves that state | to which queue does it belong? `concurrency` |
@@ -21,7 +21,7 @@ use crate::protocol::{OptionStats, PutOptions};
 pub use concurrency::JobsByKey;
 pub use unique::UniqueKeys;
 
-/// What a key with a limit takes besides, in bytes, however many jobs have it.
+/// What a key with a limit takes in addition, in bytes, however many jobs have it.
 pub const LIMIT_OVERHEAD: u64 = 1000;
 
 impl Engine {

@@ -1,14 +1,14 @@
-//! The try limit, `try`: how often a job may be reserved without another command
-//! of its worker about it. After that it is buried, so that it cannot kill one
-//! worker after the other.
+//! The try limit, `try`: after how many failed tries a job is buried, so that it cannot
+//! kill one worker after the other. A try fails if the worker neither deletes, releases
+//! nor buries the job.
 
 use crate::engine::counts::Event;
 use crate::engine::job::State;
 use crate::engine::{Engine, JobId};
 
 impl Engine {
-    /// The state of a job after a try that its worker did not end: its time to run
-    /// or its connection has ended.
+    /// The state of a job after a try that failed: its time to run was over, or its
+    /// connection has closed.
     pub(in crate::engine) fn state_after_failed_try(&mut self, id: JobId) -> State {
         let job = self.jobs.get_mut(&id).expect("the job exists");
         if let Some(stored) = &mut job.options

@@ -1,8 +1,8 @@
 //! The unique key, `idp`: which keys are taken, by jobs that exist and by deleted
 //! jobs whose keys are not free yet.
 //!
-//! What is left of a deleted job has the job's id until its key is free, also
-//! in the binlog, where it takes the place of the job.
+//! A tombstone has the id of its deleted job until the key is free. In the binlog it
+//! replaces the job.
 
 use crate::engine::job::{Job, OPTIONS_OVERHEAD, StoredOptions};
 use crate::engine::slab::TubeIndex;
