@@ -46,7 +46,7 @@ impl Card {
                 .filter_map(|reply| reply.split(' ').next())
                 .filter(|word| word.starts_with(|c: char| c.is_ascii_uppercase()))
                 .collect();
-            if reply.starts_with("the same") {
+            if reply.starts_with("as above") {
                 words.extend(&replies[before]);
             }
             if reply.contains('!') {
@@ -84,7 +84,7 @@ fn the_card_has_each_command_and_reply_of_the_manual() {
         }
         for reply in section.replies() {
             let known = commands.iter().any(|&it| replies[it].contains(reply));
-            assert!(known, "{reply} to {commands:?} does not stand on the card");
+            assert!(known, "{reply} to {commands:?} is not on the card");
         }
     }
 }
@@ -109,7 +109,7 @@ fn the_card_has_each_reply_of_the_stories_and_no_other() {
             };
             assert!(
                 is_common || known.contains(reply.as_str()),
-                "{}: {reply} to {command} does not stand on the card",
+                "{}: {reply} to {command} is not on the card",
                 story.name
             );
             seen.entry(command).or_default().insert(reply);

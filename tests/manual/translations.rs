@@ -263,7 +263,7 @@ fn a_translation_with_another_structure_name_or_number_is_found() {
         (".Ql jobs: []", ".Ql jobs:"),
         (".Dl put pri delay ttr bytes try:n", ".Dl put try:n"),
         // A byte, a link, and a cell of a table.
-        ("A CR that no LF follows", "An LF that no CR follows"),
+        ("A CR without an LF after it", "An LF that no CR follows"),
         (".Sx EXTENSIONS", ".Sx NOTATION"),
         ("kick-job Ta \\&-", "kick-job Ta yes"),
         // Something that is missing, and a picture in another's place.
@@ -278,7 +278,7 @@ fn a_translation_with_another_structure_name_or_number_is_found() {
     ];
     for (from, to) in changes {
         let changed = english.replacen(from, to, 1);
-        assert_ne!(changed, english, "{from} does not stand on the page");
+        assert_ne!(changed, english, "{from} is not on the page");
         let found = faults("changed", &english, &changed);
         assert!(!found.is_empty(), "nobody sees that {from} became {to}");
     }
