@@ -13,6 +13,7 @@ use crate::server::tubes::{
 };
 use crate::text::json::{Json, float, json};
 use beanpole::protocol::{JobId, TubeName};
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Thread};
@@ -155,7 +156,7 @@ impl Watched {
             "name": self.named.name.as_ref().unwrap_or(&address),
             "address": address,
             "care": self.named.colour.is_some(),
-            "lost": known.lost(now).map(|(_, reason)| reason),
+            "lost": known.lost(now),
             "refusal": refusal(facts),
             "known": facts.get("id").is_some(),
             "version": facts.text("version"),
@@ -242,13 +243,11 @@ fn look(client: &mut Client, tube: &TubeName, most: usize) -> Outcome<Vec<(JobFa
 
 impl Known {
     /// Why there is no answer from the server, if there is none.
-    /// The word is for a narrow screen.
-    pub fn lost(&self, now: Duration) -> Option<(&'static str, String)> {
-        if let Some(reason) = &self.failure {
-            return Some(("LOST", reason.clone()));
-        }
-        let silent = now.saturating_sub(self.asking_since?).as_secs();
-        (silent > 0).then(|| ("SILENT", format!("no answer for {silent} s")))
+    pub fn lost(&self, now: Duration) -> Option<String> {
+        let silent = |since| now.saturating_sub(since).as_secs();
+        let silent = self.asking_since.map(silent).filter(|silent| *silent > 0);
+        let silent = silent.map(|silent| format!("no answer for {silent} s"));
+        self.failure.clone().or(silent)
     }
 
     /// The tubes that exist.
@@ -398,9 +397,21 @@ impl Counted {
         self.facts = facts;
     }
 
-    /// The rate of this index in [`RATES`].
-    fn rate(&self, index: usize) -> Option<f64> {
-        self.rates.map(|rates| rates[index])
+    /// The figure of this column, if it is known and no figure of a tube alone.
+    pub fn figure(&self, column: Column) -> Option<f64> {
+        let rate = |index: usize| self.rates.map(|rates| rates[index]);
+        match column {
+            Column::Put => rate(PUT),
+            Column::Delete => rate(DELETE),
+            // beanstalkd counts those of the server alone.
+            Column::Timeouts => {
+                let keys = ["job-timeouts", column.key()];
+                keys.into_iter()
+                    .find_map(|key| self.facts.get(key))
+                    .and(rate(TIMEOUTS))
+            }
+            _ => Some(self.facts.number(column.key()) as f64),
+        }
     }
 }
 
@@ -464,15 +475,11 @@ impl Tube {
     /// The figure of this column, if it is known. That of the name is how bad
     /// its trouble is.
     pub fn figure(&self, column: Column) -> Option<f64> {
-        let facts = self.facts();
         match column {
             Column::Tube => Some(self.severity().into()),
-            Column::Put => self.counted.rate(PUT),
-            Column::Delete => self.counted.rate(DELETE),
-            Column::Timeouts => facts.get(column.key()).and(self.counted.rate(TIMEOUTS)),
             Column::Age => self.age.map(|age| age as f64),
-            Column::Watching => Some(facts.watching() as f64),
-            _ => Some(facts.number(column.key()) as f64),
+            Column::Watching => Some(self.facts().watching() as f64),
+            _ => self.counted.figure(column),
         }
     }
 
@@ -517,10 +524,9 @@ pub fn sorted<'a>(
         let tubes = known.existing().filter(|(name, _)| wanted(server, name));
         rows.extend(tubes.map(|(name, tube)| (server, name, tube)));
     }
+    // Rates are compared by their thousandths.
     let figure = |tube: &Tube| by.and_then(|column| tube.figure(column)).unwrap_or(-1.0);
-    rows.sort_by(|(one_server, one, one_tube), (server, other, tube)| {
-        let by_figure = figure(tube).total_cmp(&figure(one_tube));
-        by_figure.then(one.cmp(other)).then(one_server.cmp(server))
-    });
+    let key = |tube: &Tube| Reverse((figure(tube) * 1000.0) as i64);
+    rows.sort_by_cached_key(|(server, name, tube)| (key(tube), *name, *server));
     rows
 }

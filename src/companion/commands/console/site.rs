@@ -217,7 +217,7 @@ impl Console {
         ask: impl FnOnce(&mut Client, &Watched) -> Outcome<Json>,
     ) -> Result<Json, Answer> {
         let server = self.watched(request)?;
-        if let Some((_, reason)) = server.known().lost(server.now()) {
+        if let Some(reason) = server.known().lost(server.now()) {
             return Err(Answer::refusal(502, reason));
         }
         let _turn = self.turn()?;

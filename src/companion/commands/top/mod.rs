@@ -79,11 +79,8 @@ struct Board {
     filter: String,
     /// The next filter, while it is typed.
     typed: Option<String>,
-    /// The tubes that are to be shown, in their order. They are arranged when something
-    /// of this changes, because there may be very many.
+    /// The tubes that are to be shown, in their order.
     rows: Vec<Row>,
-    /// Of which samples they were arranged.
-    arranged: Vec<Option<Duration>>,
     selected: Option<Row>,
     /// Whether the selected tube fills the screen.
     is_open: bool,
@@ -93,12 +90,7 @@ impl Board {
     /// Takes notice of new samples, and tells what is wanted of the next ones if
     /// `visible` rows can be seen.
     fn update(&mut self, visible: usize) {
-        let sampled = self.servers.iter().map(|server| server.known().sampled);
-        let sampled = sampled.collect();
-        if self.arranged != sampled {
-            self.arranged = sampled;
-            self.arrange();
-        }
+        self.arrange();
         let (start, shown) = (self.page(visible), self.rows.iter());
         let shown: Vec<_> = shown.skip(start).take(visible).collect();
         let open = self.selected.iter().filter(|_| self.is_open);
@@ -107,7 +99,10 @@ impl Board {
             let of_it = shown.iter().filter(|(of, _)| *of == index);
             known.shown = of_it.map(|(_, tube)| tube.clone()).collect();
             let mut open = open.clone().filter(|(of, _)| *of == index);
-            known.looks_into = open.next().map(|(_, tube)| (tube.clone(), visible));
+            // A third of the screen for each of the three states.
+            known.looks_into = open
+                .next()
+                .map(|(_, tube)| (tube.clone(), visible.div_ceil(3)));
         }
     }
 
@@ -120,6 +115,14 @@ impl Board {
         self.rows = rows
             .map(|(server, name, _)| (server, name.clone()))
             .collect();
+    }
+
+    /// A name of this server, with its number if there are several.
+    fn name(&self, server: usize, name: &str) -> String {
+        match self.servers.len() {
+            1 => name.into(),
+            _ => format!("{} {name}", server + 1),
+        }
     }
 
     /// The index of the selected row; 0 if it is gone.
@@ -139,10 +142,7 @@ impl Board {
         if let Some(mut typed) = self.typed.take() {
             match key {
                 Key::Escape => return,
-                Key::Enter => {
-                    self.filter = typed;
-                    return self.arrange();
-                }
+                Key::Enter => return self.filter = typed,
                 Key::Backspace => drop(typed.pop()),
                 Key::Char(character) if typed.len() < TubeName::MAX_LEN => typed.push(character),
                 _ => {}
@@ -167,13 +167,9 @@ impl Board {
             Key::Char('s') => {
                 let place = COLUMNS.iter().position(|column| *column == self.sort);
                 self.sort = COLUMNS[(place.unwrap_or(0) + 1) % COLUMNS.len()];
-                self.arrange();
             }
             Key::Char('/') => self.typed = Some(self.filter.clone()),
-            Key::Escape => {
-                self.filter.clear();
-                self.arrange();
-            }
+            Key::Escape => self.filter.clear(),
             _ => {}
         }
     }
@@ -272,42 +268,5 @@ fn live(mut board: Board, interval: Duration) -> Outcome {
                 }
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::server::address::Server;
-    use crate::server::stats::Facts;
-    use crate::server::tubes::Sample;
-    use crate::values::Parse;
-
-    /// With ten thousand tubes, to arrange them takes longer than a key may.
-    #[test]
-    fn a_key_that_does_not_change_the_order_causes_no_sorting() {
-        let server = Server::parse("11300").unwrap();
-        let server = Watched::new(server, Duration::MAX, Duration::MAX);
-        let tube = |number: u32| TubeName::parse(format!("t{number:05}").as_bytes()).unwrap();
-        let tubes = (0..10_000).map(|number| (tube(number), Facts::default()));
-        let sample = Sample {
-            tubes: tubes.collect(),
-            ..Sample::default()
-        };
-        server.known().take(Duration::ZERO, sample);
-        let mut board = Board {
-            servers: vec![Arc::new(server)],
-            ..Board::default()
-        };
-        board.update(20);
-        let arranged = board.rows.as_ptr();
-        let keys = "/t0999".chars().map(Key::Char);
-        for key in keys.chain([Key::Down, Key::Backspace]) {
-            board.press(key, 20);
-            board.update(20);
-            assert_eq!(board.rows.as_ptr(), arranged);
-        }
-        board.press(Key::Enter, 20);
-        assert_eq!(board.rows.len(), 100);
     }
 }
