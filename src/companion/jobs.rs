@@ -19,7 +19,7 @@ use std::num::{NonZeroU64, NonZeroUsize};
 use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, Instant};
 
-#[derive(Args, Clone)]
+#[derive(Args, Default, PartialEq)]
 pub struct Conditions {
     /// only jobs in this state; may be repeated (default: all)
     #[arg(long = "state", value_name = "STATE", value_parser = states())]
@@ -50,18 +50,19 @@ fn states() -> impl TypedValueParser<Value = State> {
 }
 
 impl Conditions {
-    /// The jobs of these tubes that meet the conditions.
-    pub fn of(&self, client: &mut Client, tubes: &Patterns) -> Outcome<Selection> {
+    /// The jobs of these tubes that may meet the conditions.
+    pub fn scope(&self, client: &mut Client, tubes: &Patterns) -> Outcome<Scope> {
         let states = match self.states.as_slice() {
             [] => State::ALL.into(),
             some => some.into(),
         };
         let tubes = tubes.existing(client)?;
-        Ok(Selection {
-            scope: Scope { tubes, states },
-            most: self.count.map_or(usize::MAX, NonZeroUsize::get),
-            wanted: self.clone(),
-        })
+        Ok(Scope { tubes, states })
+    }
+
+    /// The highest number of jobs.
+    pub fn most(&self) -> usize {
+        self.count.map_or(usize::MAX, NonZeroUsize::get)
     }
 
     /// Whether tubes and states alone say which jobs these are.
@@ -73,43 +74,27 @@ impl Conditions {
             && self.parts.is_empty()
     }
 
-    /// Whether none is given.
-    fn is_empty(&self) -> bool {
-        self.is_plain() && self.states.is_empty() && self.count.is_none()
-    }
-
     fn want(&self, job: &JobFacts) -> bool {
         self.older.is_none_or(|age| job.age >= age.as_secs())
             && self.younger.is_none_or(|age| job.age < age.as_secs())
             && self.tries.is_none_or(|tries| job.reserves >= tries.get())
             && self.pri.is_none_or(|priority| job.priority == priority)
     }
-}
 
-/// The jobs of tubes that meet conditions.
-pub struct Selection {
-    pub scope: Scope,
-    /// The highest number of jobs.
-    pub most: usize,
-    wanted: Conditions,
-}
-
-impl Selection {
-    /// Gives the jobs in the order of their ids, some at a time. The status tells
-    /// whether all could be found.
+    /// Gives up to `most` jobs of this scope that meet the conditions, in the order
+    /// of their ids, some at a time. The status tells whether all could be found.
     pub fn pages(
         &self,
         client: &mut Client,
+        scope: &Scope,
+        most: usize,
         mut each: impl FnMut(&mut Client, Vec<JobFacts>) -> Outcome<()>,
     ) -> Outcome {
-        let mut left = self.most;
-        let enough = match self.wanted.is_plain() {
-            true => self.most,
-            false => usize::MAX,
-        };
-        pages(client, &self.scope, enough, |client, mut jobs| {
-            jobs.retain(|job| self.wanted.want(job));
-            let parts = &self.wanted.parts;
+        let mut left = most;
+        let enough = if self.is_plain() { most } else { usize::MAX };
+        pages(client, scope, enough, |client, mut jobs| {
+            jobs.retain(|job| self.want(job));
+            let parts = &self.parts;
             if !parts.is_empty() {
                 let mut found = Vec::new();
                 each_body(client, jobs, |job, body| {
@@ -189,7 +174,7 @@ impl Chosen {
         tubes: &Patterns,
         to: Option<(&TubeName, &mut Client)>,
     ) -> Outcome<Found> {
-        let is_bare = self.conditions.is_empty();
+        let is_bare = self.conditions == Conditions::default();
         if !operands.is_empty() || tubes.0.is_empty() && is_bare {
             let ids = match (tubes.0.is_empty(), is_bare) {
                 (false, _) => return Failure::usage("give ids or --tube, not both"),
@@ -208,9 +193,11 @@ impl Chosen {
         let states = free_states(&self.conditions.states);
         let states = states.map_err(|reason| Failure::Usage(format!("--state: {reason}")))?;
         let mut client = invocation.connect()?;
-        let mut selection = self.conditions.of(&mut client, tubes)?;
-        selection.scope.states = states;
-        let tubes = &mut selection.scope.tubes;
+        let mut scope = Scope {
+            states,
+            ..self.conditions.scope(&mut client, tubes)?
+        };
+        let tubes = &mut scope.tubes;
         if let Some((to, target)) = to
             && tubes.contains(to)
             && client.server_stats()?.get("id") == target.server_stats()?.get("id")
@@ -226,7 +213,8 @@ impl Chosen {
             several => format!("{} tubes", several.len()),
         };
         let (mut ids, mut states) = (Vec::new(), Vec::new());
-        let status = selection.pages(&mut client, |_, jobs| {
+        let (conditions, most) = (&self.conditions, self.conditions.most());
+        let status = conditions.pages(&mut client, &scope, most, |_, jobs| {
             ids.extend(jobs.iter().map(|job| job.id));
             states.extend(jobs.iter().map(|job| job.state));
             Ok(())

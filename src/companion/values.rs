@@ -1,6 +1,6 @@
 //! Reads texts of the command line as values. The type says how.
 
-use beanpole::protocol::{JobId, Key, Limit, Priority, Seconds, TubeName, Unique};
+use beanpole::protocol::{JobId, Limit, Priority, Seconds, TubeName, Unique};
 use std::time::Duration;
 
 /// A value that can be read from a text.
@@ -24,7 +24,7 @@ pub fn parse<T: Parse>(text: &str) -> Result<T, String> {
 
 impl Parse for u32 {
     fn parse(text: &str) -> Result<u32, String> {
-        number(text, 0, u32::MAX)
+        number(text, 0)
     }
 }
 
@@ -73,7 +73,7 @@ impl Parse for Seconds {
 
 impl Parse for Priority {
     fn parse(text: &str) -> Result<Priority, String> {
-        u32::parse(text).map(Priority)
+        number(text, 0).map(Priority)
     }
 }
 
@@ -81,7 +81,7 @@ impl Parse for Priority {
 impl Parse for Unique {
     fn parse(text: &str) -> Result<Unique, String> {
         let (key, taken_for) = text.split_once(':').unwrap_or((text, "0"));
-        let (key, taken_for) = (key_of(key)?, Parse::parse(taken_for)?);
+        let (key, taken_for) = (name(key, "a key")?, Parse::parse(taken_for)?);
         Ok(Unique { key, taken_for })
     }
 }
@@ -90,18 +90,9 @@ impl Parse for Unique {
 impl Parse for Limit {
     fn parse(text: &str) -> Result<Limit, String> {
         let (key, most) = text.split_once(':').unwrap_or((text, "1"));
-        let (key, most) = (key_of(key)?, number(most, 1, u32::MAX)?);
+        let (key, most) = (name(key, "a key")?, number(most, 1)?);
         Ok(Limit { key, most })
     }
-}
-
-fn key_of(text: &str) -> Result<Key, String> {
-    Key::parse(text.as_bytes()).ok_or_else(|| {
-        format!(
-            "'{text}' cannot be a key: 1 to {} letters, digits and -+/;.$_(), no hyphen first",
-            TubeName::MAX_LEN
-        )
-    })
 }
 
 impl Parse for JobId {
@@ -115,29 +106,24 @@ impl Parse for JobId {
 
 impl Parse for TubeName {
     fn parse(text: &str) -> Result<TubeName, String> {
-        TubeName::parse(text.as_bytes()).ok_or_else(|| {
-            format!(
-                "'{text}' cannot be the name of a tube: 1 to {} letters, digits and \
-                 -+/;.$_(), no hyphen first",
-                TubeName::MAX_LEN
-            )
-        })
+        name(text, "the name of a tube")
     }
 }
 
-/// A whole number within these bounds.
-///
-/// # Errors
-///
-/// A message that says what the text should be instead.
-pub fn number<T>(text: &str, least: T, most: T) -> Result<T, String>
-where
-    T: std::str::FromStr + PartialOrd + std::fmt::Display,
-{
-    match text.parse() {
-        Ok(number) if least <= number && number <= most => Ok(number),
-        _ => Err(format!("'{text}' is not a number from {least} to {most}")),
-    }
+/// The name of a tube or, by the same rule, a key.
+fn name(text: &str, what: &str) -> Result<TubeName, String> {
+    TubeName::parse(text.as_bytes()).ok_or_else(|| {
+        format!(
+            "'{text}' cannot be {what}: 1 to {} letters, digits and -+/;.$_(), no hyphen first",
+            TubeName::MAX_LEN
+        )
+    })
+}
+
+/// A whole number that is not less than this.
+fn number(text: &str, least: u32) -> Result<u32, String> {
+    let number = text.parse().ok().filter(|number| *number >= least);
+    number.ok_or_else(|| format!("'{text}' is not a number from {least} to {}", u32::MAX))
 }
 
 #[cfg(test)]

@@ -65,7 +65,7 @@ fn ls_counts_the_columns_of_wide_characters() {
     on_each_server(&[], |scene| {
         scene.tell(&format!("$ beanpole put -q {}", "队列".repeat(40)));
         // The row fits into the line: nothing of the body is below it.
-        let screen = on_terminal(&scene.shell("beanpole ls default; echo end"), 80);
+        let screen = on_terminal(&scene.shell("beanpole ls default; echo end"), 79);
         screen.wait_for("队列队\nend");
         assert_eq!(screen.text().matches('\n').count(), 2, "{}", screen.text());
     });

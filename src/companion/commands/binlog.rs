@@ -319,9 +319,6 @@ fn in_words(finding: &Finding) -> Option<String> {
 
 /// The longest body that beanstalkd reads by default, in bytes, with CR LF.
 const ITS_LIMIT: usize = 65_535;
-/// How many jobs are written together.
-const AT_ONCE: usize = 1000;
-
 /// Writes all jobs that can be read to a new directory. Flaws and lost jobs are
 /// reported. Prints how many jobs `write` has written.
 fn save(
@@ -366,14 +363,10 @@ fn repair(inspection: &Inspection, live: Live, new: &Path) -> Outcome<usize> {
         let (tube_len, keys_len, body_len) = lens(&jobs[&id]);
         let room = log.make_room_to_copy(put_len(id, tube_len, keys_len, body_len));
         room.map_err(|_| failed())?;
-        Ok(log.append(&[Change::Put(id)], jobs))
+        log.commit(log.append(&[Change::Put(id)], jobs))
+            .map_err(|_| failed())
     };
-    for (index, id) in jobs.keys().enumerate() {
-        let end = write(&jobs, *id)?;
-        if index % AT_ONCE == 0 {
-            log.commit(end).map_err(|_| failed())?;
-        }
-    }
+    jobs.keys().try_for_each(|id| write(&jobs, *id))?;
     // A server must not give an id twice, even if its job is gone.
     let next = inspection.next_id().0.max(live.highest.saturating_add(1));
     let id = JobId(next - 1);
@@ -387,8 +380,7 @@ fn repair(inspection: &Inspection, live: Live, new: &Path) -> Outcome<usize> {
             body_len,
             keys_len,
         };
-        let end = log.append(&[delete], &jobs);
-        log.commit(end).map_err(|_| failed())?;
+        log.append(&[delete], &jobs);
     }
     log.close().map_err(|_| failed())?;
     Ok(count)

@@ -2,12 +2,11 @@
 //! some; neither touches any.
 
 use crate::command::{Bodies, Invocation, Run, Tubes, ids};
-use crate::failure::{Failure, Outcome, Status};
+use crate::failure::{Outcome, Status};
 use crate::jobs::Conditions;
 use crate::server::client::{Client, job};
-use crate::server::finder::{each_body, first};
+use crate::server::finder::each_body;
 use crate::server::form::{Form, job_to_json};
-use crate::server::reply::Job;
 use crate::server::stats::{JobFacts, State};
 use crate::text::output::{Output, complain, width};
 use crate::text::{beginning, span};
@@ -22,12 +21,6 @@ pub struct Ls {
     tubes: Tubes,
     #[command(flatten)]
     conditions: Conditions,
-    #[command(flatten)]
-    rows: Rows,
-}
-
-#[derive(Args)]
-struct Rows {
     /// only the ids
     #[arg(short, long)]
     quiet: bool,
@@ -48,61 +41,56 @@ fn column() -> impl TypedValueParser<Value = &'static Column> {
 /// A column: its name; its width, negative if its text stands at the left; its
 /// text; and by what to sort, so that jobs that stand out come first: the most
 /// urgent, the oldest, the largest, those with the most tries and the least time
-/// left. Without that, the text is sorted.
+/// left.
 type Column = (
     &'static str,
     i8,
     fn(&JobFacts) -> String,
-    Option<fn(&JobFacts) -> u64>,
+    fn(&JobFacts) -> u64,
 );
 
+// The tube is the last one: where only one tube is listed, it is left out.
 #[rustfmt::skip]
 static COLUMNS: [Column; 8] = [
-    ("id", 9, |job| job.id.to_string(), Some(|job| job.id.0)),
-    ("state", -8, |job| job.state.name().into(), None),
-    ("pri", 10, |job| job.priority.0.to_string(), Some(|job| job.priority.0.into())),
-    ("age", 5, |job| span(job.age), Some(|job| !job.age)),
-    ("left", 5, |job| left(job).map_or("-".into(), span), Some(|job| left(job).unwrap_or(u64::MAX))),
-    ("tries", 5, |job| job.reserves.to_string(), Some(|job| !job.reserves)),
-    ("size", 7, |job| job.all.number("size").to_string(), Some(|job| !job.all.number("size"))),
-    ("tube", -12, |job| job.tube.to_string(), None),
+    ("id", 9, |job| job.id.to_string(), |job| job.id.0),
+    ("state", -8, |job| job.state.name().into(), |job| !(job.state as u64)),
+    ("pri", 10, |job| job.priority.0.to_string(), |job| job.priority.0.into()),
+    ("age", 5, |job| span(job.age), |job| !job.age),
+    ("left", 5, |job| left(job).map_or("-".into(), span), |job| left(job).unwrap_or(u64::MAX)),
+    ("tries", 5, |job| job.reserves.to_string(), |job| !job.reserves),
+    ("size", 7, |job| job.all.number("size").to_string(), |job| !job.all.number("size")),
+    ("tube", -12, |job| job.tube.to_string(), |_| 0),
 ];
 
 impl Run for Ls {
     fn run(self, invocation: &Invocation) -> Outcome {
         let mut client = invocation.connect()?;
         let tubes = self.tubes.patterns();
-        let mut selection = self.conditions.of(&mut client, &tubes)?;
+        let scope = self.conditions.scope(&mut client, &tubes)?;
+        let most = self.conditions.most();
         let mut table = Table {
-            rows: &self.rows,
-            has_tubes: selection.scope.tubes.len() != 1,
+            ls: &self,
+            columns: &COLUMNS[..COLUMNS.len() - usize::from(scope.tubes.len() == 1)],
             width: width(),
             output: Output::new(),
             has_rows: false,
         };
-        let (name, _, text, order) = self.rows.sort.unwrap_or(&COLUMNS[0]);
-        let status = match *name {
-            "id" => selection.pages(&mut client, |client, jobs| table.show(client, jobs))?,
-            _ => {
-                // The first ones of all that are sorted are wanted.
-                let most = std::mem::replace(&mut selection.most, usize::MAX);
-                let mut all = Vec::new();
-                let status = selection.pages(&mut client, |client, mut jobs| {
-                    if *name == "size" {
-                        measure(client, &mut jobs)?;
-                    }
-                    all.extend(jobs);
-                    Ok(())
-                })?;
-                all.sort_by_cached_key(|job| match order {
-                    Some(order) => (order(job), String::new()),
-                    None => (0, text(job)),
-                });
-                all.truncate(most);
-                table.show(&mut client, all)?;
-                status
+        let (name, .., order) = self.sort.unwrap_or(&COLUMNS[0]);
+        // Of jobs that are sorted, the first ones of all are wanted.
+        let enough = if *name == "id" { most } else { usize::MAX };
+        let (conditions, mut all) = (&self.conditions, Vec::new());
+        let status = conditions.pages(&mut client, &scope, enough, |client, mut jobs| {
+            match *name {
+                "id" => return table.show(client, jobs),
+                "size" => measure(client, &mut jobs)?,
+                _ => {}
             }
-        };
+            all.extend(jobs);
+            Ok(())
+        })?;
+        all.sort_by_cached_key(|job| (order(job), job.tube.clone()));
+        all.truncate(most);
+        table.show(&mut client, all)?;
         table.output.sync()?;
         Ok(Status::done_if(status == Status::Done && table.has_rows))
     }
@@ -126,10 +114,8 @@ fn left(job: &JobFacts) -> Option<u64> {
 
 /// The rows, in one of three forms: a table, ids, or JSON.
 struct Table<'a> {
-    rows: &'a Rows,
-    /// Whether there is a column for the tube: not if exactly one tube is
-    /// named.
-    has_tubes: bool,
+    ls: &'a Ls,
+    columns: &'static [Column],
     /// How many characters a line may have; into a pipe, as many as there are.
     width: Option<usize>,
     output: Output,
@@ -138,7 +124,7 @@ struct Table<'a> {
 
 impl Table<'_> {
     fn show(&mut self, client: &mut Client, jobs: Vec<JobFacts>) -> Outcome<()> {
-        if self.rows.quiet {
+        if self.ls.quiet {
             self.has_rows |= !jobs.is_empty();
             return jobs.iter().try_for_each(|job| self.output.line(job.id));
         }
@@ -148,7 +134,7 @@ impl Table<'_> {
     fn row(&mut self, mut job: JobFacts, body: &[u8]) -> Outcome<()> {
         let is_first = !std::mem::replace(&mut self.has_rows, true);
         job.all.add_missing("size", body.len());
-        if self.rows.json {
+        if self.ls.json {
             let json = job_to_json(job.id, Some(&job.all), body);
             return self.output.json(&json);
         }
@@ -164,21 +150,14 @@ impl Table<'_> {
 
     /// A line up to the body.
     fn columns(&self, text: impl Fn(&Column) -> String) -> String {
-        let mut line = String::new();
-        for column in COLUMNS
-            .iter()
-            .filter(|(name, ..)| *name != "tube" || self.has_tubes)
-        {
+        let cell = |column: &Column| {
             let (text, width) = (text(column), usize::from(column.1.unsigned_abs()));
-            line += &match column.1 < 0 {
+            match column.1 < 0 {
                 true => format!("{text:<width$} "),
                 false => format!("{text:>width$} "),
-            };
-            if ["size", "tube"].contains(&column.0) {
-                line.push(' ');
             }
-        }
-        line
+        };
+        self.columns.iter().map(cell).collect()
     }
 }
 
@@ -204,43 +183,37 @@ pub struct Peek {
 
 impl Run for Peek {
     fn run(self, invocation: &Invocation) -> Outcome {
-        let named = match self.ids.as_slice() {
-            [] => None,
-            some => Some(ids(some)?),
+        let state = match (self.delayed, self.buried) {
+            (true, _) => State::Delayed,
+            (_, true) => State::Buried,
+            _ => State::Ready,
+        };
+        let lines = match self.ids.as_slice() {
+            [] => vec![format!("peek-{}", state.name())],
+            some => ids(some)?.iter().map(|id| format!("peek {id}")).collect(),
         };
         let mut client = invocation.connect()?;
-        let (form, mut output) = (self.bodies.form(), Output::new());
-        let mut show = |client: &mut Client, job: &Job| {
+        if self.ids.is_empty() {
+            let tube = self.tube.unwrap_or_default();
+            // To use the tube would create it, so this comes first.
+            client.known_tube(&tube)?;
+            client.use_tube(&tube)?;
+        }
+        let (form, mut output, mut all) = (self.bodies.form(), Output::new(), true);
+        for line in lines {
+            let reply = client.call(&line)?;
+            let Some(job) = job(&line, reply)? else {
+                all = false;
+                if let Some(id) = line.strip_prefix("peek ") {
+                    complain!("there is no job {id}");
+                }
+                continue;
+            };
             let facts = match form {
                 Form::Json => client.facts(&format!("stats-job {}", job.id))?,
                 _ => None,
             };
-            form.write(&mut output, job, facts.as_ref())
-        };
-        let mut all = true;
-        if named.is_none() {
-            let state = match (self.delayed, self.buried) {
-                (true, _) => State::Delayed,
-                (_, true) => State::Buried,
-                _ => State::Ready,
-            };
-            let tube = self.tube.unwrap_or_default();
-            // To look would create the tube by using it, so this comes first.
-            client.known_tube(&tube)?;
-            let next = first(&mut client, &tube, state)?;
-            next.iter().try_for_each(|job| show(&mut client, job))?;
-            all = next.is_some();
-        }
-        for id in named.into_iter().flatten() {
-            let line = format!("peek {id}");
-            let reply = client.call(&line)?;
-            match job(&line, reply)? {
-                Some(job) => show(&mut client, &job)?,
-                None => {
-                    all = false;
-                    complain!("{}", Failure::no_job(id));
-                }
-            }
+            form.write(&mut output, &job, facts.as_ref())?;
         }
         output.sync()?;
         Ok(Status::done_if(all))

@@ -2,8 +2,8 @@
 //!
 //! With operands it sends that one command. From a pipe it reads commands, one
 //! in each line, and after a `put` the body that its line announces. At a
-//! terminal it has a prompt, whose lines the package rustyline edits. Into a pipe or a file the replies go exactly as
-//! they came; on a terminal they are made readable.
+//! terminal it has a prompt, whose lines the package rustyline edits. Into a pipe or a
+//! file the replies go exactly as they came; on a terminal they are made readable.
 //!
 //! It leaves all checks of commands to the server. The daemon's own grammar says
 //! which lines are followed by a body, and which replies may take any time.
@@ -13,7 +13,7 @@ use crate::failure::{Failure, Outcome, Status};
 use crate::server::client::{Client, Event};
 use crate::server::reply::RawReply;
 use crate::signals::{Calls, SIGINT};
-use crate::text::output::{self, Output, complain, print};
+use crate::text::output::{self, Output, print};
 use crate::text::shown;
 use beanpole::protocol::command::{AfterPut, Command, Put, names, parse};
 use clap::Args;
@@ -24,7 +24,6 @@ use rustyline::hint::Hinter;
 use rustyline::history::FileHistory;
 use rustyline::validate::Validator;
 use rustyline::{CompletionType, Config, Context, Editor, Helper};
-use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::io::{self, BufRead, Read};
@@ -179,27 +178,23 @@ const LINES: usize = 1000;
 
 /// Runs a prompt until the user ends it.
 fn converse(invocation: &Invocation, client: Client) -> Outcome {
-    let mut prompt = Prompt::new(client)?;
+    let mut prompt = Prompt::new(invocation)?;
+    let mut known = Some(client);
     let interrupts = Calls::by_signals(&[SIGINT])?;
     let name = format!("{}> ", invocation.address());
     while let Some(line) = prompt.line(&name)? {
-        let first = line.split_whitespace().next();
-        if first.is_some() {
-            prompt.remember(&line);
-        }
-        match first {
-            None => continue,
-            Some("help" | "?") => {
-                print(CARD.into())?;
-                continue;
-            }
-            Some(_) => {}
+        let Some(first) = line.split_whitespace().next() else {
+            continue;
+        };
+        prompt.remember(&line);
+        if matches!(first, "help" | "?") {
+            print(CARD.into())?;
+            continue;
         }
         let Some((line, body)) = prompt.with_body(line)? else {
             continue;
         };
-        let known = prompt.helper().client.take();
-        let request = known.map_or_else(|| invocation.connect(), Ok);
+        let request = known.take().map_or_else(|| invocation.connect(), Ok);
         let request = request.and_then(|mut client| {
             interrupts.take();
             let others = [interrupts.as_fd()];
@@ -209,7 +204,7 @@ fn converse(invocation: &Invocation, client: Client) -> Outcome {
         match request {
             Ok((client, Event::Reply(reply))) => {
                 write(&mut Output::new(), &reply)?;
-                prompt.helper().client.replace(Some(client));
+                known = Some(client);
             }
             Ok((client, Event::Time)) => say(client.silent())?,
             Ok((_, Event::Other)) => {
@@ -226,42 +221,35 @@ fn say(text: impl std::fmt::Display) -> Outcome<()> {
     print(format!("{text}\n")).map(drop)
 }
 
-struct Prompt {
-    editor: Editor<Typing, FileHistory>,
+struct Prompt<'a> {
+    editor: Editor<Typing<'a>, FileHistory>,
     /// The file with earlier lines, if there is one.
     history: Option<PathBuf>,
     /// Lines that were pasted after others, and are still to be run.
     pasted: VecDeque<String>,
 }
 
-impl Prompt {
-    fn new(client: Client) -> Outcome<Prompt> {
-        let make = || {
-            let config = Config::builder().max_history_size(LINES)?;
-            let config = config.completion_type(CompletionType::List).build();
-            Editor::with_config(config)
-        };
-        let mut editor: Editor<Typing, FileHistory> = make().map_err(unusable)?;
-        editor.set_helper(Some(Typing {
-            client: RefCell::new(Some(client)),
-        }));
+impl<'a> Prompt<'a> {
+    fn new(invocation: &'a Invocation) -> Outcome<Prompt<'a>> {
+        let config = Config::builder()
+            .max_history_size(LINES)
+            .map_err(unusable)?;
+        let config = config.completion_type(CompletionType::List).build();
+        let mut editor = Editor::with_config(config).map_err(unusable)?;
+        editor.set_helper(Some(Typing(invocation)));
         let named = std::env::var_os(VARIABLE).map(PathBuf::from);
         let usual = || std::env::home_dir().map(|home| home.join(FILE));
-        let path = named.or_else(usual);
-        let mut prompt = Prompt {
+        let history = named.or_else(usual);
+        let history = history.filter(|path| !path.as_os_str().is_empty());
+        // At the first time there is no file.
+        history
+            .iter()
+            .for_each(|path| drop(editor.load_history(path)));
+        Ok(Prompt {
             editor,
-            history: path.filter(|path| !path.as_os_str().is_empty()),
+            history,
             pasted: VecDeque::new(),
-        };
-        if let Some(path) = prompt.history.clone().filter(|path| path.exists()) {
-            let loaded = prompt.editor.load_history(&path);
-            prompt.note_history("read", loaded);
-        }
-        Ok(prompt)
-    }
-
-    fn helper(&mut self) -> &mut Typing {
-        self.editor.helper_mut().expect("it was set")
+        })
     }
 
     /// A line that the user types; `None` at the end.
@@ -304,21 +292,12 @@ impl Prompt {
         Ok(Some((line, Some(body.into()))))
     }
 
-    /// Adds a line to the history, and to its file.
+    /// Adds a line to the history, and to its file. If that cannot be written, the
+    /// lines are remembered as long as the prompt is there.
     fn remember(&mut self, line: &str) {
-        let added = self.editor.add_history_entry(line);
-        let added = added.and_then(|_| match &self.history {
-            Some(path) => self.editor.append_history(path),
-            None => Ok(()),
-        });
-        self.note_history("write", added);
-    }
-
-    /// If the file cannot be used, says so once.
-    fn note_history(&mut self, doing: &str, result: rustyline::Result<()>) {
-        if let (Some(path), Err(error)) = (&self.history, result) {
-            complain!("cannot {doing} {}: {error}", path.display());
-            self.history = None;
+        let _ = self.editor.add_history_entry(line);
+        if let Some(path) = &self.history {
+            let _ = self.editor.append_history(path);
         }
     }
 }
@@ -333,13 +312,10 @@ fn unusable(error: ReadlineError) -> Failure {
     Failure::Refused(format!("cannot use the terminal: {error}"))
 }
 
-/// Completes the names of commands, and those of tubes.
-struct Typing {
-    /// The connection, which is asked for tubes.
-    client: RefCell<Option<Client>>,
-}
+/// Completes the names of commands, and those of tubes, for which it connects anew.
+struct Typing<'a>(&'a Invocation);
 
-impl Completer for Typing {
+impl Completer for Typing<'_> {
     type Candidate = String;
 
     fn complete(
@@ -351,14 +327,10 @@ impl Completer for Typing {
         let before = &line[..cursor];
         let (start, mut found): (_, Vec<String>) = match before.split_once(' ') {
             None => (0, names().map(String::from).collect()),
-            Some(("use" | "watch" | "ignore" | "stats-tube" | "pause-tube", _)) => {
-                let mut client = self.client.borrow_mut();
-                let tubes = client.as_mut().and_then(|client| client.tubes().ok());
+            Some((command @ ("use" | "watch" | "ignore" | "stats-tube" | "pause-tube"), _)) => {
+                let tubes = self.0.connect().and_then(|mut client| client.tubes());
                 let tubes = tubes.iter().flatten().map(ToString::to_string);
-                (
-                    before.find(' ').map_or(0, |space| space + 1),
-                    tubes.collect(),
-                )
+                (command.len() + 1, tubes.collect())
             }
             Some(_) => return Ok((cursor, Vec::new())),
         };
@@ -367,12 +339,12 @@ impl Completer for Typing {
     }
 }
 
-impl Hinter for Typing {
+impl Hinter for Typing<'_> {
     type Hint = String;
 }
-impl Highlighter for Typing {}
-impl Validator for Typing {}
-impl Helper for Typing {}
+impl Highlighter for Typing<'_> {}
+impl Validator for Typing<'_> {}
+impl Helper for Typing<'_> {}
 
 #[cfg(test)]
 mod tests {

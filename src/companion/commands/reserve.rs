@@ -10,9 +10,8 @@ use crate::failure::{Outcome, Status};
 use crate::server::act::{Act, send, send_each};
 use crate::server::client::{self, Client};
 use crate::server::finder::Room;
-use crate::server::form::Form;
 use crate::server::reply::Job;
-use crate::server::stats::{Facts, JobFacts};
+use crate::server::stats::JobFacts;
 use crate::server::writer::NewJob;
 use crate::text::output::{Output, complain};
 use crate::values::parse;
@@ -86,10 +85,8 @@ impl Run for Reserve {
             if jobs.is_empty() {
                 break;
             }
-            let jobs: Vec<(Job, Option<Facts>)> = match act == Act::Delete && form != Form::Json {
-                true => jobs.into_iter().map(|job| (job, None)).collect(),
-                false => client.all(jobs, |job| format!("stats-job {}", job.id), client::facts)?,
-            };
+            let line = |job: &Job| format!("stats-job {}", job.id);
+            let jobs = client.all(jobs, line, client::facts)?;
             for (job, facts) in &jobs {
                 form.write(&mut output, job, facts.as_ref())?;
             }

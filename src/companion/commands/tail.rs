@@ -20,7 +20,7 @@ use beanpole::protocol::JobId;
 use clap::Args;
 use std::collections::BTreeSet;
 use std::num::NonZeroU64;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 #[derive(Args)]
 pub struct Tail {
@@ -41,11 +41,9 @@ const USUAL_INTERVAL: Duration = Duration::from_millis(200);
 /// How many ids beyond the expected ones are asked for, because a refused `put`
 /// may use up an id.
 const SLACK: u64 = 32;
-/// How many ids are asked for together.
-const CHUNK: u64 = 5000;
-/// How many ids are remembered that have no job yet because a body may still be
-/// on its way.
-const GAPS: usize = 100;
+/// How many ids before the next one are asked for again, unless a job had them: its
+/// body may have been on its way when a later job was complete.
+const BEHIND: u64 = 100;
 
 impl Run for Tail {
     fn run(self, invocation: &Invocation) -> Outcome {
@@ -85,42 +83,40 @@ impl Run for Tail {
 struct Follower {
     /// The tubes whose jobs are shown.
     tubes: Patterns,
-    /// The first id that has not been asked for.
+    /// The first id that is asked for.
+    first: u64,
+    /// The first id that no job had at the last look, as far as is known.
     next: u64,
     /// An id and a count of jobs: when the server had counted so many jobs, the
     /// next job could not have a lower id. Each job since then has used up at
     /// least one id.
     base: (u64, u64),
-    /// Ids below `next` whose jobs may still come: the body of such a job was on
-    /// its way when a later job was complete.
-    gaps: BTreeSet<u64>,
+    /// The ids of jobs that were seen, among those that would be asked for again.
+    seen: BTreeSet<u64>,
     /// The count at the last look.
     counted: u64,
-    started: Instant,
 }
 
 impl Follower {
     fn new(client: &mut Client, tubes: Patterns) -> Outcome<Follower> {
-        let started = Instant::now();
         let counted = count(client)?;
         let refused = |reply| Failure::unexpected("the job that tells the latest id", &reply);
-        let JobId(id) = probe(client)?.map_err(refused)?;
+        let first = probe(client)?.map_err(refused)?.0 + 1;
         Ok(Follower {
             tubes,
-            next: id + 1,
-            base: (id + 1, count(client)?),
-            gaps: BTreeSet::new(),
+            first,
+            next: first,
+            base: (first, count(client)?),
+            seen: BTreeSet::new(),
             counted,
-            started,
         })
     }
 
     /// The lowest id that the next job can have when the server has counted
     /// this many jobs.
     fn least_next(&self, created: u64) -> u64 {
-        self.base
-            .0
-            .saturating_add(created.saturating_sub(self.base.1))
+        let since = created.saturating_sub(self.base.1);
+        self.base.0.saturating_add(since)
     }
 
     /// The jobs that are new since the last look.
@@ -131,36 +127,21 @@ impl Follower {
         }
         let least = self.least_next(created);
         let end = least.max(self.next).saturating_add(SLACK);
-        let mut ids: Vec<u64> = self.gaps.iter().copied().collect();
-        let (mut from, mut last) = (self.next, 0);
-        let mut found = Vec::new();
-        while from < end {
-            let to = end.min(from.saturating_add(CHUNK));
-            ids.extend(from..to);
-            self.gaps.extend(from..to);
-            let mut jobs = jobs_of(client, ids.drain(..).map(JobId))?;
-            for job in &jobs {
-                self.gaps.remove(&job.id.0);
-                last = last.max(job.id.0);
-            }
-            while self.gaps.len() > GAPS + SLACK as usize {
-                self.gaps.pop_first();
-            }
-            from = to;
-            let since = self.started.elapsed().as_secs();
-            jobs.retain(|job| job.age <= since && self.tubes.mean(&job.tube));
-            found.extend(bodies(client, jobs)?);
-        }
-        if last + 1 > least {
+        let from = self.next.saturating_sub(BEHIND).max(self.first);
+        let ids = (from..end).filter(|id| !self.seen.contains(id));
+        let mut jobs = jobs_of(client, ids.map(JobId))?;
+        self.seen.extend(jobs.iter().map(|job| job.id.0));
+        let after = self.seen.last().map_or(0, |last| last + 1);
+        if after > least {
             // These jobs may have been put after the count, or ids may have
             // been used up without a job. A new count tells which.
             let surely = self.least_next(count(client)?);
-            self.base.0 += (last + 1).saturating_sub(surely);
+            self.base.0 += after.saturating_sub(surely);
         }
-        self.next = self.next.max(least).max(last + 1);
-        // Later ids are asked for anyway.
-        self.gaps.split_off(&self.next);
-        Ok(found)
+        self.next = self.next.max(least).max(after);
+        self.seen = self.seen.split_off(&self.next.saturating_sub(BEHIND));
+        jobs.retain(|job| self.tubes.mean(&job.tube));
+        bodies(client, jobs)
     }
 }
 
