@@ -342,13 +342,11 @@ impl Binlog {
         // Before it is changed: nobody may find a segment with less than there was.
         let synced = self.storage.sync();
         synced.map_err(Error::on("sync the name of", new_name.as_str()))?;
-        match reuse(&*self.storage, &new_name) {
-            Ok((file, len)) if len > 0 => Ok(Some(Prepared { slot, len, file })),
-            Ok(_) | Err(_) => {
-                self.remove(new_name);
-                Ok(None)
-            }
+        let reused = reuse(&*self.storage, slot).unwrap_or(None);
+        if reused.is_none() {
+            self.remove(new_name);
         }
+        Ok(reused)
     }
 
     /// Removes a file that is not needed. If that fails, the segments thread reports
@@ -406,31 +404,24 @@ fn next_slot(tail: &mut Tail) -> usize {
     std::mem::replace(&mut tail.upkeep.next_slot, next)
 }
 
-/// Prepares a segment. Up to the length `zeros`, zeros are written.
+/// Prepares a segment of this length, durably, or nothing. Up to the length `zeros`, zeros
+/// are written.
 pub(super) fn prepare(
     storage: &dyn Storage,
     slot: usize,
     len: u64,
     zeros: u64,
 ) -> Result<Prepared, Error> {
-    let file = create(storage, &prepared_name(slot), len, zeros)?;
-    Ok(Prepared { slot, len, file })
-}
-
-/// Creates a file of this length, durably, or nothing.
-pub(super) fn create(
-    storage: &dyn Storage,
-    name: &str,
-    len: u64,
-    zeros: u64,
-) -> Result<Arc<dyn File>, Error> {
-    let file = storage.create(name).map_err(Error::on("create", name))?;
+    let name = prepared_name(slot);
+    let file = storage.create(&name);
+    let file = file.map_err(Error::on("create", name.as_str()))?;
     let made = lengthen(&*file, 0, len, zeros).and_then(|()| storage.sync());
-    made.map(|()| file).map_err(|source| {
-        // If this fails too, the caller still gets the first error.
-        storage.remove(name).ok();
-        Error::on("prepare", name)(source)
-    })
+    made.map(|()| Prepared { slot, len, file })
+        .map_err(|source| {
+            // If this fails too, the caller still gets the first error.
+            storage.remove(&name).ok();
+            Error::on("prepare", name)(source)
+        })
 }
 
 fn lengthen(file: &dyn File, from: u64, to: u64, zeros: u64) -> io::Result<()> {
@@ -460,23 +451,25 @@ impl Prepared {
 pub(super) fn adopt(storage: &dyn Storage) -> Result<Vec<Prepared>, Error> {
     let names = storage.list().map_err(Error::on("list", "the files"))?;
     let mut adopted = Vec::new();
-    for name in names {
-        let Some(slot) = prepared_slot(&name) else {
-            continue;
-        };
-        match reuse(storage, &name) {
-            Ok((file, len)) if len > 0 => adopted.push(Prepared { slot, len, file }),
-            Err(error) if !error.is_full() => return Err(error),
-            Ok(_) | Err(_) => storage.remove(&name).map_err(Error::on("remove", name))?,
+    for slot in names.iter().filter_map(|name| prepared_slot(name)) {
+        match reuse(storage, slot)? {
+            Some(prepared) => adopted.push(prepared),
+            None => {
+                let name = prepared_name(slot);
+                let removed = storage.remove(&name);
+                removed.map_err(Error::on("remove", name))?;
+            }
         }
     }
     Ok(adopted)
 }
 
-/// Opens a file whose contents are not needed, rounds it to whole blocks, and makes sure
-/// that it has room of its own. Returns it with its length.
-fn reuse(storage: &dyn Storage, name: &str) -> Result<(Arc<dyn File>, u64), Error> {
-    let file = storage.open(name).map_err(Error::on("open", name))?;
+/// Opens a prepared segment whose contents are not needed, rounds it to whole blocks, and
+/// makes sure that it has room of its own. `None` if there is none.
+fn reuse(storage: &dyn Storage, slot: usize) -> Result<Option<Prepared>, Error> {
+    let name = prepared_name(slot);
+    let file = storage.open(&name);
+    let file = file.map_err(Error::on("open", name.as_str()))?;
     let reuse = || {
         let found = file.len()?;
         let len = found - found % BLOCK;
@@ -488,44 +481,39 @@ fn reuse(storage: &dyn Storage, name: &str) -> Result<(Arc<dyn File>, u64), Erro
         file.sync()?;
         Ok(len)
     };
-    let len = reuse().map_err(Error::on("prepare", name))?;
-    Ok((file, len))
+    match reuse() {
+        Ok(len) if len > 0 => Ok(Some(Prepared { slot, len, file })),
+        Err(error) if !is_full(&error) => Err(Error::on("prepare", name)(error)),
+        Ok(_) | Err(_) => Ok(None),
+    }
 }
 
-/// Makes the prepared segment of this name the segment with this header, and returns
-/// the salt that it has given it. A longer directory may need a block or two, so on a
-/// full disk this calls `free_prepared` to make room.
+/// Makes a prepared segment the segment with this header, durably, and returns the salt
+/// that it has given it. A longer directory may need a block or two. So if the disk has
+/// no room for the name, this tries again as long as `free_prepared` frees some: a small
+/// prepared segment may be less than the name needs, and another thread may have taken
+/// its room.
 pub(super) fn name_segment(
     storage: &dyn Storage,
-    (name, file): (&str, &dyn File),
+    prepared: &Prepared,
     header: &Header,
-    free_prepared: impl FnMut() -> bool,
+    mut free_prepared: impl FnMut() -> bool,
 ) -> Result<u32, Error> {
+    let (from, to) = (prepared_name(prepared.slot), segment_name(header.number));
+    let on = |action| Error::on(action, from.as_str());
     let salt = storage.random();
     let header = Header { salt, ..*header };
     // An empty frame ends the segment here, whatever the file was used for before.
     let mut start = header.encode();
     start.resize(start.len() + FRAME_LEN as usize, 0);
-    let written = file.write_at(&start, 0);
-    written.map_err(Error::on("write", name))?;
-    file.sync().map_err(Error::on("sync", name))?;
-    let renamed = rename(storage, name, &segment_name(header.number), free_prepared);
-    renamed.map(|()| salt)
-}
-
-/// Renames a file, durably. If the disk has no room for the name, tries again as long as
-/// `free_prepared` frees some: a small prepared segment may be less than the name needs,
-/// and another thread may have taken its room.
-pub(super) fn rename(
-    storage: &dyn Storage,
-    from: &str,
-    to: &str,
-    mut free_prepared: impl FnMut() -> bool,
-) -> Result<(), Error> {
-    let mut renamed = storage.rename(from, to);
+    prepared.file.write_at(&start, 0).map_err(on("write"))?;
+    prepared.file.sync().map_err(on("sync"))?;
+    let mut renamed = storage.rename(&from, &to);
     while renamed.as_ref().is_err_and(is_full) && free_prepared() {
-        renamed = storage.rename(from, to);
+        renamed = storage.rename(&from, &to);
     }
-    renamed.map_err(Error::on("rename", from))?;
-    storage.sync().map_err(Error::on("sync the name of", to))
+    renamed.map_err(on("rename"))?;
+    let synced = storage.sync();
+    synced.map_err(Error::on("sync the name of", to))?;
+    Ok(salt)
 }

@@ -313,10 +313,13 @@ fn remove_prepared(directory: &Directory, is_shared: bool) -> Result<Vec<Error>,
     // No other file is opened: to close the file `lock` would end the lock.
     let mut segments = names.iter().filter(|name| segment_number(name).is_some());
     let holds_something = |name: &String| {
-        let mut start = [0; 4];
         let file = directory.open_to_read(name);
-        let read = file.and_then(|file| file.read_at(&mut start, 0));
-        read.is_err() || start != [0; 4]
+        let is_set = file.and_then(|file| {
+            let mut start = [0; 4];
+            file.read_at(&mut start[..file.len()?.min(4) as usize], 0)?;
+            Ok(start != [0; 4])
+        });
+        is_set.unwrap_or(true)
     };
     if names.iter().any(|name| shows_segment(name)) && !segments.any(holds_something) {
         return Ok(Vec::new());

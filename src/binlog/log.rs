@@ -27,9 +27,7 @@
 
 use super::error::{Error, is_full};
 use super::files::{Prepared, name_segment};
-use super::format::{
-    FRAME_LEN, Frame, HEADER_LEN, Header, Place, Record, prepared_name, segment_name,
-};
+use super::format::{FRAME_LEN, Frame, HEADER_LEN, Header, Place, Record, segment_name};
 use super::storage::File;
 use super::tail::Step;
 use super::{Binlog, Event, Failed, Lsn, SyncMode, locked};
@@ -517,16 +515,14 @@ impl Writer {
         prepared: &Prepared,
         binlog: &Binlog,
     ) -> Result<(), Error> {
-        let name = prepared_name(prepared.slot);
-        let file = prepared.file.clone();
         let free_prepared = || binlog.free_prepared();
-        let salt = name_segment(&*binlog.storage, (&name, &*file), header, free_prepared)?;
+        let salt = name_segment(&*binlog.storage, prepared, header, free_prepared)?;
         // Nothing relies on this, so it may fail.
         let end = self.place(self.offset);
         self.file.write_at(&Frame::continued(end), self.offset).ok();
         let mut progress = binlog.progress();
         let start = progress.start + self.offset;
-        *self = Writer::new(header.number, salt, file, HEADER_LEN);
+        *self = Writer::new(header.number, salt, prepared.file.clone(), HEADER_LEN);
         *progress = self.progress(start);
         Ok(())
     }

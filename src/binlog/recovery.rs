@@ -9,7 +9,7 @@
 //! file for that.)
 
 use super::error::{Error, REPAIR, is_full};
-use super::files::{Prepared, adopt, create, name_segment};
+use super::files::{Prepared, adopt, name_segment, prepare};
 use super::format::{
     HEADER_LEN, Header, PREPARED, Record, Tubes, Update, prepared_slot, shows_segment,
 };
@@ -89,7 +89,7 @@ pub(super) fn recover<J: Jobs>(
 fn oldest_needed(newest: &Found) -> Result<u32, Error> {
     let mut oldest = newest.header().map_or(0, |header| header.oldest);
     if oldest < newest.number {
-        let mut reader = Reader::new(newest, newest.open()?, HEADER_LEN, None)?;
+        let mut reader = Reader::new(newest, HEADER_LEN, None)?;
         while let Some(record) = reader.next_bytes()? {
             oldest = oldest.max(Record::mark(record).unwrap_or(0));
         }
@@ -149,15 +149,16 @@ impl Opening {
         let mut len = asked;
         self.remove_prepared()?;
         let storage = &*self.storage;
-        let file = loop {
-            match create(storage, PREPARED, 4 * len, len) {
+        let first = loop {
+            match prepare(storage, 0, 4 * len, len) {
                 Err(error) if error.is_full() && len > BLOCK && self.remove_prepared().is_ok() => {
                     len = (len / 2).next_multiple_of(BLOCK);
                 }
                 made => break made?,
             }
         };
-        file.set_len(len).map_err(Error::on("cut", PREPARED))?;
+        let cut = first.file.set_len(len);
+        cut.map_err(Error::on("cut", PREPARED))?;
         let header = Header {
             number,
             oldest: floor.unwrap_or(number),
@@ -165,10 +166,10 @@ impl Opening {
             next_id,
             salt: 0, // `name_segment` gives it one
         };
-        let salt = name_segment(storage, (PREPARED, &*file), &header, || false)?;
+        let salt = name_segment(storage, &first, &header, || false)?;
         let mut live = LiveBytes::new(next_id);
         live.begin(number, 0, 0);
-        let writer = Writer::new(number, salt, file, HEADER_LEN);
+        let writer = Writer::new(number, salt, first.file, HEADER_LEN);
         let binlog = self.binlog(live, writer, len, Vec::new());
         binlog.tail().floor = floor;
         binlog.run_upkeep();
@@ -246,7 +247,7 @@ impl Opening {
             live.begin(found.number, before.0, before.1);
             let file = self.storage.open(&found.name());
             let file = file.map_err(Error::on("write to", found.name()))?;
-            let mut reader = Reader::new(found, file.clone(), HEADER_LEN, next.as_ref())?;
+            let mut reader = Reader::new(found, HEADER_LEN, next.as_ref())?;
             while let Some((_, record)) = reader.next(&mut tubes)? {
                 replay_record(record, &mut live, jobs);
             }

@@ -7,12 +7,9 @@ use super::format::{
     segment_number,
 };
 use super::import;
-use super::storage::{File, Storage};
-use std::io;
+use super::storage::{CHUNK, File, Storage};
 use std::sync::Arc;
 
-/// How many bytes are read at once, at most.
-const CHUNK: usize = 256 << 10;
 /// How many bytes of a file's start are read to find out which program wrote
 /// it.
 const HEAD_LEN: u64 = 1024;
@@ -77,7 +74,7 @@ impl Found {
         let on = |source| Error::on("read", segment_name(number))(source);
         found.len = file.len().map_err(on)?;
         let mut start = vec![0; found.len.min(HEAD_LEN) as usize];
-        read_exact(&*file, &mut start, 0).map_err(on)?;
+        file.read_at(&mut start, 0).map_err(on)?;
         if let Some(version) = Header::other_version(&start) {
             return Err(Error::Refused(format!(
                 "{} is of version {version} of the format, and this program reads only version {VERSION}; nothing was changed; start the beanpoled that wrote it, and move its jobs with `beanpole dump` and `beanpole load`",
@@ -136,14 +133,19 @@ impl Found {
     }
 
     /// Opens it to read.
-    pub fn open(&self) -> Result<Arc<dyn File>, Error> {
+    fn open(&self) -> Result<Arc<dyn File>, Error> {
         let opened = self.storage.open_to_read(&self.name());
         opened.map_err(Error::on("open", self.name()))
     }
 
     /// A window for reading it piece by piece.
     pub(super) fn window(&self) -> Result<Window<'_>, Error> {
-        Ok(Window::new(self, self.open()?))
+        Ok(Window {
+            found: self,
+            file: self.open()?,
+            from: 0,
+            bytes: Vec::new(),
+        })
     }
 
     /// The error that says what is wrong with it, and where.
@@ -209,16 +211,7 @@ pub(super) struct Window<'a> {
     bytes: Vec<u8>,
 }
 
-impl<'a> Window<'a> {
-    fn new(found: &'a Found, file: Arc<dyn File>) -> Self {
-        Window {
-            found,
-            file,
-            from: 0,
-            bytes: Vec::new(),
-        }
-    }
-
+impl Window<'_> {
     /// This many bytes from an offset on, or fewer where the file ends.
     pub(super) fn at(&mut self, offset: u64, len: usize) -> Result<&[u8], Error> {
         let left = self.found.len.saturating_sub(offset);
@@ -228,29 +221,11 @@ impl<'a> Window<'a> {
         if offset < self.from || end < offset + wanted as u64 {
             self.bytes.resize(within(len.max(CHUNK)), 0);
             self.from = offset;
-            let read = read_exact(&*self.file, &mut self.bytes, offset);
+            let read = self.file.read_at(&mut self.bytes, offset);
             read.map_err(Error::on("read", self.found.name()))?;
         }
         Ok(&self.bytes[(offset - self.from) as usize..][..wanted])
     }
-}
-
-fn read_exact(file: &dyn File, mut bytes: &mut [u8], mut offset: u64) -> io::Result<()> {
-    while !bytes.is_empty() {
-        match file.read_at(bytes, offset)? {
-            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-            read => {
-                bytes = &mut bytes[read..];
-                offset += read as u64;
-            }
-        }
-    }
-    Ok(())
-}
-
-/// How many bytes are read at once when this many are left.
-pub(super) fn chunk_len(bytes: u64) -> usize {
-    bytes.min(CHUNK as u64) as usize
 }
 
 /// Each byte is compared with its neighbour: the processor does this for many bytes
@@ -290,19 +265,14 @@ pub struct Reader<'a> {
 impl<'a> Reader<'a> {
     /// A reader of this file, from an offset on. The records end where the next segment's
     /// header says, or before the first bytes that are no record.
-    pub fn new(
-        found: &'a Found,
-        file: Arc<dyn File>,
-        offset: u64,
-        next: Option<&Header>,
-    ) -> Result<Reader<'a>, Error> {
+    pub fn new(found: &'a Found, offset: u64, next: Option<&Header>) -> Result<Reader<'a>, Error> {
         let end = next.map_or(found.len, |next| next.previous_end);
         if end > found.len {
             let flaw = format!("the file ends where its records go on to {end}");
             return Err(found.damaged(found.len, flaw));
         }
         Ok(Reader {
-            window: Window::new(found, file),
+            window: found.window()?,
             offset,
             synced: 0,
             later: offset + 1,

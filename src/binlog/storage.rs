@@ -7,7 +7,6 @@
 use super::error::Error;
 use super::format::segment_number;
 use super::lease::SharedLock;
-use super::segment::chunk_len;
 use crate::sys::{allocate, forget_pages, unshare, write_in_place};
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, openat, renameat};
@@ -23,6 +22,9 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// How many bytes are read at once, at most.
+pub(super) const CHUNK: usize = 256 << 10;
 
 /// A flat directory of files.
 ///
@@ -77,8 +79,8 @@ pub trait Storage: Send + Sync {
 pub trait File: Send + Sync {
     /// Its length in bytes.
     fn len(&self) -> io::Result<u64>;
-    /// Reads from `offset` on, as much as exists and fits; 0 at the end.
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
+    /// Fills the buffer from `offset` on. An error if the file ends before.
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()>;
     /// Writes all of `bytes` from `offset` on.
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
     /// Cuts the file (the system gets the rest back), or lengthens it with a
@@ -155,39 +157,33 @@ impl Directory {
         }
     }
 
-    /// An error if another directory is at the path now.
-    fn must_be_at_its_path(&self) -> io::Result<()> {
-        match is_same(&self.directory, fs::metadata(&self.path))? {
-            true => Ok(()),
-            false => Err(io::Error::other(
-                "the directory was moved away, or another one was mounted over it",
-            )),
-        }
-    }
-
     /// An error if the directory or the lock is not where others look for it.
     fn must_be_in_place(&self) -> io::Result<()> {
-        self.must_be_at_its_path()?;
-        match is_same(&self.lock, fs::symlink_metadata(self.path.join(LOCK)))? {
-            true => Ok(()),
-            false => Err(io::Error::other(format!("its file {LOCK} was removed"))),
+        if is_same(&self.lock, fs::symlink_metadata(self.path.join(LOCK)))? {
+            return Ok(());
         }
+        Err(io::Error::other(
+            match is_same(&self.directory, fs::metadata(&self.path))? {
+                true => "its file lock was removed",
+                false => "the directory was moved away, or another one was mounted over it",
+            },
+        ))
     }
 }
 
 impl Storage for Directory {
-    /// A name that is no text is not ours. An error if another directory is at its path.
+    /// A name that is no text is not ours. An error if another directory is at the path.
     ///
     /// They are read by the directory's path, since the standard library can tell of
     /// files with large inode numbers on every processor. With the C library's
     /// `readdir`, a program of 32 bits cannot.
     fn list(&self) -> io::Result<Vec<String>> {
-        self.must_be_at_its_path()?;
+        self.must_be_in_place()?;
         let mut names = Vec::new();
         for entry in fs::read_dir(&self.path)? {
             names.extend(entry?.file_name().into_string());
         }
-        self.must_be_at_its_path()?;
+        self.must_be_in_place()?;
         Ok(names)
     }
 
@@ -281,13 +277,8 @@ impl File for fs::File {
         Ok(self.metadata()?.len())
     }
 
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        loop {
-            match FileExt::read_at(self, buffer, offset) {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                read => return read,
-            }
-        }
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        self.read_exact_at(buffer, offset)
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
@@ -359,16 +350,12 @@ pub(super) fn read_part(
     to: u64,
     mut each: impl FnMut(&[u8], u64) -> io::Result<()>,
 ) -> io::Result<()> {
-    let mut piece = vec![0; chunk_len(to.saturating_sub(from))];
+    let mut piece = vec![0; to.saturating_sub(from).min(CHUNK as u64) as usize];
     while from < to {
-        let most = chunk_len(to - from);
-        match file.read_at(&mut piece[..most], from)? {
-            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-            read => {
-                each(&piece[..read], from)?;
-                from += read as u64;
-            }
-        }
+        piece.truncate((to - from).min(CHUNK as u64) as usize);
+        file.read_at(&mut piece, from)?;
+        each(&piece, from)?;
+        from += piece.len() as u64;
     }
     Ok(())
 }

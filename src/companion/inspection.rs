@@ -148,7 +148,7 @@ fn read_segment(
     let next = next.filter(|_| end <= file.len);
     let mut offset = HEADER_LEN;
     loop {
-        let mut reader = Reader::new(file, file.open()?, offset, next)?;
+        let mut reader = Reader::new(file, offset, next)?;
         let stopped = loop {
             match reader.next(tubes) {
                 Ok(Some((offset, record))) => {

@@ -563,13 +563,13 @@ impl File for Handle {
         Ok(self.0.state().files[self.1].live.len() as u64)
     }
 
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         let state = self.0.begin("read")?;
         let live = &state.files[self.1].live;
         let rest = live.get(offset as usize..).unwrap_or_default();
-        let len = rest.len().min(buffer.len());
-        buffer[..len].copy_from_slice(&rest[..len]);
-        Ok(len)
+        let read = rest.get(..buffer.len());
+        buffer.copy_from_slice(read.ok_or(io::ErrorKind::UnexpectedEof)?);
+        Ok(())
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {

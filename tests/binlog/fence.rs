@@ -176,7 +176,7 @@ impl File for Seen {
         self.2.len()
     }
 
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         self.2.read_at(buffer, offset)
     }
 
