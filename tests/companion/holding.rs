@@ -65,36 +65,40 @@ fn a_command_may_finish_when_a_restarted_server_has_lost_its_job() {
     });
 }
 
-#[test]
-fn a_command_and_its_children_end_when_the_job_is_taken_back_or_its_time_is_over() {
-    for (answer, reason) in [
-        ("NOT_FOUND\r\n", "the server took it back"),
+/// A command and what it started end when the server answers so, or not, as the worker
+/// wants to keep its job.
+fn ends_for_this_reason(answer: &'static str, reason: &str) {
+    let (port, server) = scripted(vec![
+        ("reserve-with-timeout 0", "RESERVED 5 4\r\nbody\r\n"),
         (
-            "",
-            "its time to run was over before the server could be reached",
+            "stats-job 5",
+            "OK 76\r\n---\nid: 5\ntube: a\nstate: reserved\npri: 0\nage: 0\ndelay: 0\nttr: 2\nreserves: 1\n\r\n",
         ),
-    ] {
-        let (port, server) = scripted(vec![
-            ("reserve-with-timeout 0", "RESERVED 5 4\r\nbody\r\n"),
-            (
-                "stats-job 5",
-                "OK 76\r\n---\nid: 5\ntube: a\nstate: reserved\npri: 0\nage: 0\ndelay: 0\nttr: 5\nreserves: 1\n\r\n",
-            ),
-            ("touch 5", "TOUCHED\r\n"),
-            ("touch 5", answer),
-        ]);
-        let scene = Scene::at(port);
-        scene.write(
-            "stubborn",
-            format!("trap '' TERM\nsleep 1000 &\nexec {PATIENT}"),
-        );
-        let worker = scene.begin("beanpole work -n 1 --all --grace 0 -- sh stubborn");
-        let group = scene.wait_for_file("pid");
-        let said = format!("beanpole work: job 5 of a: {reason}; the command was ended");
-        assert_eq!(ended(worker), (Some(1), said));
-        eventually("the whole group to be gone", || !group_exists(&group));
-        server.join().expect("no surprise");
-    }
+        ("touch 5", "TOUCHED\r\n"),
+        ("touch 5", answer),
+    ]);
+    let scene = Scene::at(port);
+    scene.write(
+        "stubborn",
+        format!("trap '' TERM\nsleep 1000 &\nexec {PATIENT}"),
+    );
+    let worker = scene.begin("beanpole work -n 1 --all --grace 0 -- sh stubborn");
+    let group = scene.wait_for_file("pid");
+    let said = format!("beanpole work: job 5 of a: {reason}; the command was ended");
+    assert_eq!(ended(worker), (Some(1), said));
+    eventually("the whole group to be gone", || !group_exists(&group));
+    server.join().expect("no surprise");
+}
+
+#[test]
+fn a_command_and_its_children_end_when_the_job_is_taken_back() {
+    ends_for_this_reason("NOT_FOUND\r\n", "the server took it back");
+}
+
+#[test]
+fn a_command_and_its_children_end_when_the_time_to_run_is_over() {
+    let reason = "its time to run was over before the server could be reached";
+    ends_for_this_reason("", reason);
 }
 
 #[test]

@@ -8,14 +8,11 @@
 //! `-- the server drains`. All else is explained in tests/support/session.rs.
 
 use std::path::Path;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::{env, fs, thread};
 use support::session::{Scene, servers, steps};
 use support::{source, text_of};
 
-/// More than there are processors: some parts wait for the clock.
-const AT_A_TIME: usize = 8;
+const FOLDER: &str = "tests/companion/sessions";
 
 struct Part {
     /// The name of its file, and its title.
@@ -67,49 +64,44 @@ impl Part {
     }
 }
 
-fn parts() -> Vec<Part> {
-    let folder = "tests/companion/sessions";
-    let entries = fs::read_dir(source(folder)).expect("the folder of the sessions");
-    let names = entries.map(|entry| entry.expect("a file").file_name());
-    let mut names: Vec<_> = names
-        .map(|name| name.into_string().expect("letters"))
-        .collect();
-    names.sort();
-    let mut parts = Vec::new();
-    for name in names {
-        let text = text_of(&format!("{folder}/{name}"));
-        let texts = text.split("\n## ").skip(1);
-        parts.extend(texts.map(|text| Part::read(&name, text)));
-    }
+/// Plays all parts of a file at the same time; some wait for the clock. Each has a
+/// thread with its name, and the deadline of one.
+fn play(file: &str) {
+    let text = text_of(&format!("{FOLDER}/{file}.txt"));
     let wanted = env::var("SESSION").unwrap_or_default();
+    let parts = text.split("\n## ").skip(1);
+    let mut parts: Vec<Part> = parts.map(|text| Part::read(file, text)).collect();
     parts.retain(|part| part.name.contains(&wanted));
-    parts
-}
-
-#[test]
-fn every_command_does_what_its_session_shows() {
-    let (parts, programs) = (parts(), servers());
-    let mut all = Vec::new();
-    for part in &parts {
-        let programs = programs.iter().filter(|program| part.is_for(program));
-        all.extend(programs.map(|program| (part, program)));
-    }
-    let (next, failed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
-    let play_some = || {
-        while let Some((part, program)) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let name = format!("{} ({})", part.name, program.display());
-            // A deadline is that of a thread.
-            let thread = thread::Builder::new().name(name.clone());
-            let played = thread::scope(|scope| {
-                let play = thread.spawn_scoped(scope, || part.play(program));
-                play.expect("a thread").join()
-            });
-            if played.is_err() {
-                failed.lock().expect("no panic").push(name);
+    let programs = servers();
+    thread::scope(|scope| {
+        for part in &parts {
+            for program in programs.iter().filter(|program| part.is_for(program)) {
+                let name = format!("{} ({})", part.name, program.display());
+                let thread = thread::Builder::new().name(name);
+                let playing = thread.spawn_scoped(scope, || part.play(program));
+                playing.expect("a thread");
             }
         }
-    };
-    thread::scope(|scope| (0..AT_A_TIME).for_each(|_| drop(scope.spawn(play_some))));
-    let failed = failed.into_inner().expect("no panic");
-    assert!(failed.is_empty() && !all.is_empty(), "failed: {failed:#?}");
+    });
 }
+
+/// Makes a test of each file.
+macro_rules! sessions {
+    ($($file:ident)*) => {
+        $(#[test]
+        fn $file() {
+            play(stringify!($file));
+        })*
+
+        #[test]
+        fn every_file_is_played() {
+            let files = fs::read_dir(source(FOLDER)).expect("the folder of the sessions");
+            let files = files.map(|file| file.expect("a file").file_name());
+            let mut names: Vec<_> = files.map(|file| file.into_string().expect("letters")).collect();
+            names.sort();
+            assert_eq!(names, [$(concat!(stringify!($file), ".txt")),*]);
+        }
+    };
+}
+
+sessions!(binlog dumping jobs listing moving naming options raw reserving watching working);
