@@ -57,6 +57,7 @@ pub use connection::ConnectionId;
 pub use job::{StoredJob, StoredOptions, StoredState};
 pub use time::{Shift, Time};
 
+use crate::protocol::document::TubeNames;
 use crate::protocol::{Body, JobId, Reply, TubeName};
 use connection::Connection;
 use counts::{ConnectionCounts, JobCounts, Totals};
@@ -64,7 +65,7 @@ use job::{Job, State};
 use options::{JobsByKey, LIMIT_OVERHEAD, UniqueKeys};
 use slab::{ConnectionIndex, OfConnections, OfTubes, Slab, TubeIndex};
 use std::collections::{BTreeMap, BTreeSet};
-use tube::{DEFAULT, Order, Tube, TubesByName};
+use tube::{DEFAULT, Order, Tube};
 use wheel::Wheel;
 
 /// What each tube that a connection watches beside its first one takes, in
@@ -179,7 +180,10 @@ pub struct Engine {
     /// are deleted.
     jobs: BTreeMap<JobId, Box<Job>>,
     tubes: Slab<OfTubes, Tube>,
-    tubes_by_name: TubesByName,
+    tube_indices: BTreeMap<TubeName, TubeIndex>,
+    /// In the order of `list-tubes`: when a tube is removed, the last one takes
+    /// its position, as in the reference server.
+    tube_names: TubeNames,
     connections: Slab<OfConnections, Connection>,
     connections_by_id: BTreeMap<ConnectionId, ConnectionIndex>,
     jobs_by_key: JobsByKey,
@@ -227,7 +231,6 @@ impl Engine {
     pub fn new(config: Config, now: Time) -> Engine {
         let mut engine = Engine {
             config,
-            wheel: Wheel::new(now),
             next_id: 1,
             started_at: now,
             ..Engine::default()
@@ -413,11 +416,7 @@ impl Engine {
     /// still taken; `None` if there is neither.
     pub fn stored(&self, id: JobId) -> Option<StoredJob> {
         let Some(job) = self.jobs.get(&id) else {
-            return self
-                .unique
-                .of_deleted
-                .get(&id)
-                .map(|stored| (**stored).clone());
+            return Some(*self.unique.of_deleted.get(&id).cloned()?);
         };
         Some(StoredJob {
             id,

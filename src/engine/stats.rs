@@ -33,7 +33,7 @@ impl Engine {
         document.add("job-timeouts", self.totals.timeouts);
         document.add("total-jobs", self.totals.jobs);
         document.add("max-job-size", self.config.max_job_size);
-        document.add("current-tubes", self.tubes_by_name.names.len());
+        document.add("current-tubes", self.tube_names.len());
         document.add("current-connections", self.connections.len());
         document.add("current-producers", self.connections_now.producers);
         document.add("current-workers", self.connections_now.workers);
@@ -74,8 +74,8 @@ impl Engine {
     }
 
     pub(super) fn list_tubes(&mut self) -> Reply {
-        self.effects.steps += self.tubes_by_name.names.len() / 16;
-        Reply::Tubes(self.tubes_by_name.names.clone())
+        self.effects.steps += self.tube_names.len() / 16;
+        Reply::Tubes(self.tube_names.clone())
     }
 
     pub(super) fn list_tubes_watched(&mut self, by: ConnectionIndex) -> Reply {

@@ -5,7 +5,6 @@ use super::counts::{Event, JobCounts};
 use super::ready::ReadyQueue;
 use super::slab::{ConnectionIndex, TubeIndex};
 use super::{Engine, Owner, Time};
-use crate::protocol::document::TubeNames;
 use crate::protocol::{Counters, JobId, Priority, Seconds, TubeName};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -101,32 +100,22 @@ pub const DEFAULT: TubeIndex = TubeIndex::new(0);
 /// collections, and most of them take 200 bytes for their first members.
 pub const TUBE_OVERHEAD: u64 = 1200;
 
-/// Which tubes exist.
-#[derive(Default)]
-pub struct TubesByName {
-    pub indices: BTreeMap<TubeName, TubeIndex>,
-    /// In the order of `list-tubes`: when a tube is removed, the last one takes
-    /// its position, as in the reference server.
-    pub names: TubeNames,
-}
-
 impl Engine {
     pub(super) fn find_tube(&self, name: &TubeName) -> Option<TubeIndex> {
-        self.tubes_by_name.indices.get(name).copied()
+        self.tube_indices.get(name).copied()
     }
 
     pub(super) fn find_or_make_tube(&mut self, name: &TubeName) -> TubeIndex {
         if let Some(index) = self.find_tube(name) {
             return index;
         }
-        let by_name = &mut self.tubes_by_name;
         let index = self.tubes.insert(Tube {
             name: name.clone(),
-            position: by_name.names.len(),
+            position: self.tube_names.len(),
             ..Tube::default()
         });
-        by_name.indices.insert(name.clone(), index);
-        by_name.names.push(name.clone());
+        self.tube_indices.insert(name.clone(), index);
+        self.tube_names.push(name.clone());
         if index != DEFAULT {
             self.memory += name.as_str().len() as u64 + TUBE_OVERHEAD;
         }
@@ -142,12 +131,11 @@ impl Engine {
         }
         let mut tube = self.tubes.remove(index).expect("it was there");
         self.wheel.clear(Owner::Tube(index), &mut tube.timer);
-        let by_name = &mut self.tubes_by_name;
-        by_name.indices.remove(&tube.name);
-        by_name.names.swap_remove(tube.position);
+        self.tube_indices.remove(&tube.name);
+        self.tube_names.swap_remove(tube.position);
         self.memory -= tube.name.as_str().len() as u64 + TUBE_OVERHEAD;
-        if let Some(moved) = by_name.names.get(tube.position) {
-            self.tubes[by_name.indices[moved]].position = tube.position;
+        if let Some(moved) = self.tube_names.get(tube.position) {
+            self.tubes[self.tube_indices[moved]].position = tube.position;
         }
     }
 }

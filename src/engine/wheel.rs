@@ -44,23 +44,20 @@ pub struct Wheel<Owner> {
     slots: Vec<BTreeSet<(Time, Owner)>>,
 }
 
+/// No timer is set, and no time has passed. The first [`advance`](Wheel::advance)
+/// brings it to the present.
 impl<Owner: Copy + Ord> Default for Wheel<Owner> {
     fn default() -> Wheel<Owner> {
-        Wheel::new(Time::default())
+        Wheel {
+            tick: 0,
+            occupied: [0; LEVELS],
+            wake_at: None,
+            slots: vec![BTreeSet::new(); LEVELS * SLOTS],
+        }
     }
 }
 
 impl<Owner: Copy + Ord> Wheel<Owner> {
-    /// A wheel on which no timer is set.
-    pub fn new(now: Time) -> Wheel<Owner> {
-        Wheel {
-            tick: tick(now),
-            occupied: [0; LEVELS],
-            wake_at: None,
-            slots: (0..LEVELS * SLOTS).map(|_| BTreeSet::new()).collect(),
-        }
-    }
-
     /// Has a timer ring at this time or earlier, if there is one. Its owner keeps in
     /// `timer` when it rings.
     pub fn set(&mut self, owner: Owner, due: Option<Time>, timer: &mut Option<Time>) {
@@ -157,6 +154,13 @@ mod tests {
         Time::from_nanos(nanos)
     }
 
+    /// A wheel on which no timer is set, at this time.
+    fn wheel(now: u64) -> Wheel<u32> {
+        let mut wheel = Wheel::default();
+        wheel.advance(at(now), 0, &mut Vec::new());
+        wheel
+    }
+
     fn due(wheel: &mut Wheel<u32>, now: u64) -> Vec<u32> {
         let mut due = Vec::new();
         // The slices must add up to the same result.
@@ -171,7 +175,7 @@ mod tests {
     #[test]
     fn a_timer_is_due_at_its_time_and_not_a_nanosecond_before() {
         for bit in 0..63 {
-            let mut wheel = Wheel::new(at(NOW));
+            let mut wheel = wheel(NOW);
             let time = NOW + (1 << bit);
             wheel.set(7, Some(at(time)), &mut None);
             assert_eq!(due(&mut wheel, time - 1), [], "2^{bit} ns");
@@ -183,7 +187,7 @@ mod tests {
 
     #[test]
     fn a_timer_is_only_ever_set_to_an_earlier_time_and_can_be_cleared() {
-        let mut wheel = Wheel::new(at(NOW));
+        let mut wheel = wheel(NOW);
         let (mut a, mut b) = (None, None);
         wheel.set(1, Some(at(NOW + 10)), &mut a);
         wheel.set(1, Some(at(NOW + 1_000_000_000)), &mut a);
@@ -197,7 +201,7 @@ mod tests {
 
     #[test]
     fn timers_that_are_due_together_ring_in_slices_and_in_order() {
-        let mut wheel = Wheel::new(at(0));
+        let mut wheel = Wheel::default();
         let second = 1_000_000_000;
         let mut timers: Vec<Option<Time>> = vec![None; 5000];
         for (owner, timer) in (0_u32..).zip(&mut timers) {
@@ -217,7 +221,7 @@ mod tests {
 
     #[test]
     fn the_wheel_rings_the_same_timers_as_a_sorted_list() {
-        let mut wheel = Wheel::new(at(NOW));
+        let mut wheel = wheel(NOW);
         let mut random = 1_u64;
         let mut next = move || {
             random = random.wrapping_mul(6364136223846793005).wrapping_add(1);
