@@ -32,12 +32,9 @@ impl Sleep {
     /// Ends the sleep at `wanted`, if that is earlier than its end. Returns
     /// whether it is; then the caller has to wake the timer.
     pub fn cut_short(&mut self, wanted: Option<Time>) -> bool {
-        let is_later = |wanted| self.until.is_none_or(|until| wanted < until);
-        let is_too_long = wanted.is_some_and(is_later);
-        if is_too_long {
-            self.until = wanted;
-        }
-        is_too_long
+        let earlier = wanted.filter(|wanted| self.until.is_none_or(|until| *wanted < until));
+        self.until = earlier.or(self.until);
+        earlier.is_some()
     }
 }
 
