@@ -8,6 +8,7 @@ use crate::binlog::{Lsn, NoRoom, Room, longest_put};
 use crate::engine::{ConnectionId, Outcome, Time};
 use crate::protocol::framing::NoBody;
 use crate::protocol::{Reply, Request};
+use crate::sync::Ordering;
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -45,8 +46,7 @@ pub struct Batch {
 pub enum Next {
     /// Another time slice.
     Continue,
-    /// The binlog has no disk space for the next time slice:
-    /// [`await_disk_space`](Batch::await_disk_space) comes first.
+    /// Another time slice, when the binlog has disk space for it.
     AwaitDiskSpace,
     /// All is done, or the replies must be sent first, because there are many.
     Send,
@@ -77,21 +77,16 @@ impl Batch {
         self.requests.len() > FEW_REQUESTS || self.requests.front() == Some(&Request::Continue)
     }
 
-    /// Executes requests until it is time to send the replies, or to wait for the
-    /// disk. With `is_bulk`, workers with less to do go first.
-    pub fn execute(
-        &mut self,
-        shared: &Shared,
-        id: ConnectionId,
-        held_by_others: u64,
-        is_bulk: bool,
-    ) -> Next {
+    /// Executes requests until it is time to send the replies. With `is_bulk`, workers
+    /// with less to do go first. `held` bytes of what all workers hold are this
+    /// client's, and do not keep its own puts out.
+    pub fn execute(&mut self, shared: &Shared, id: ConnectionId, held: u64, is_bulk: bool) -> Next {
         loop {
             // Each round holds the lock once. If it turns out to be a
             // bulk batch, it lets others go first from then on.
             let is_bulk = is_bulk || self.is_bulk();
             let slice = |state: &mut Guarded, now| {
-                state.engine.held_elsewhere = held_by_others;
+                state.engine.held_elsewhere = shared.held.load(Ordering::Relaxed) - held;
                 // With nothing left to execute, the replies must not wait: nobody
                 // would come back for them.
                 match shared.is_short_of_disk_space() && !self.requests.is_empty() {
@@ -103,16 +98,18 @@ impl Batch {
                 true => shared.with_lock_last(slice),
                 false => shared.with_lock(slice),
             };
-            if next != Next::Continue {
-                return next;
+            match next {
+                Next::Continue => {}
+                Next::AwaitDiskSpace => self.await_disk_space(shared),
+                next => return next,
             }
         }
     }
 
-    /// Waits until the binlog has disk space for the next time slice. If the disk is
-    /// full, the put that comes next is refused. Not to be called under the
-    /// lock: this waits for the disk.
-    pub fn await_disk_space(&mut self, shared: &Shared) {
+    /// Waits until the binlog has disk space for the next time slice. The replies that
+    /// there are come with the next ones. If the disk is full, the put that comes next
+    /// is refused.
+    fn await_disk_space(&mut self, shared: &Shared) {
         shared.await_disk_space();
         if let Some(binlog) = &shared.binlog
             && let Some(Request::Body(Ok(body))) = self.requests.front()
@@ -128,12 +125,6 @@ impl Batch {
     /// Whether its memory should be freed when the client is silent.
     pub fn is_large(&self) -> bool {
         self.requests.capacity().max(self.replies.capacity()) > FIRST_CAPACITY
-    }
-
-    /// How many bytes of bodies its replies hold.
-    pub fn held(&self) -> usize {
-        let bodies = self.replies.iter().filter_map(Reply::body);
-        bodies.map(|body| body.wire().len()).sum()
     }
 
     /// The replies, to be taken out, and what must be committed before they are sent.
@@ -298,23 +289,6 @@ mod tests {
         assert!(ahead < hour.0 / 2, "{ahead}");
     }
 
-    #[test]
-    fn the_body_of_a_deleted_job_counts_until_its_reply_is_sent() {
-        let directory = tempfile::tempdir().unwrap();
-        let shared = shared(&directory);
-        let id = shared.with_lock(|state, _| state.engine.connect());
-        let mut batch = Batch::default();
-        push(
-            &mut batch,
-            "put 0 0 60 3\r\njob\r\nreserve-job 1\r\ndelete 1\r\n",
-        );
-        assert!(batch.execute(&shared, id, 0, false) == Next::Send);
-        assert_eq!(shared.with_lock(|state, _| state.engine.memory()), 0);
-        assert_eq!(batch.held(), "job\r\n".len());
-        batch.replies().0.clear();
-        assert_eq!(batch.held(), 0);
-    }
-
     /// Otherwise very many keys could expire in a time slice with few commands.
     #[test]
     fn keys_that_expire_count_towards_the_time_slice() {
@@ -369,9 +343,8 @@ mod tests {
             assert_eq!(batch.replies().0.drain(..).len(), CHECK_EVERY);
         }
         push(&mut batch, &changes);
-        assert!(batch.execute(&shared, id, 0, false) == Next::AwaitDiskSpace);
-        batch.await_disk_space(&shared);
         assert!(batch.execute(&shared, id, 0, false) == Next::Send);
+        assert!(!shared.is_short_of_disk_space());
         assert_eq!(batch.replies().0.drain(..).len(), CHECK_EVERY);
     }
 

@@ -23,11 +23,6 @@ impl Held<'_> {
             self.sum.fetch_add(more, Ordering::Relaxed);
         }
     }
-
-    /// How many bytes the other workers hold.
-    pub fn by_others(&self) -> u64 {
-        self.sum.load(Ordering::Relaxed) - self.bytes
-    }
 }
 
 impl Drop for Held<'_> {
@@ -83,11 +78,11 @@ mod tests {
         let [mut one, mut two] = [0, 0].map(|bytes| Held { sum, bytes });
         one.set(30);
         two.set(20);
-        assert_eq!((one.by_others(), two.by_others()), (20, 30));
-        two.set(21);
-        assert_eq!(sum.load(Ordering::Relaxed), 51);
+        assert_eq!(sum.load(Ordering::Relaxed), 50);
+        two.set(19);
+        assert_eq!(sum.load(Ordering::Relaxed), 49);
         drop(two);
-        assert_eq!((sum.load(Ordering::Relaxed), one.by_others()), (30, 0));
+        assert_eq!(sum.load(Ordering::Relaxed), 30);
     }
 
     const MIB: u64 = 1 << 20;

@@ -181,11 +181,6 @@ impl Client {
         outbox.held()
     }
 
-    /// How many bytes the outbox holds.
-    pub fn held(&self) -> usize {
-        self.outbox().held()
-    }
-
     /// Frees the memory that is kept for the next replies.
     pub fn trim(&self) {
         self.outbox().shrink();
@@ -724,7 +719,7 @@ mod tests {
         client.durable(Ok(Lsn::START));
         theirs.set_nonblocking(false).unwrap();
         assert_eq!(receive(&mut theirs, 23), "INSERTED 1\r\nTIMED_OUT\r\n");
-        assert_eq!(client.held(), 0);
+        assert_eq!(client.outbox().held(), 0);
     }
 
     #[test]
@@ -773,7 +768,18 @@ mod tests {
         client.post(&mut vec![INSERTED], None);
         let error = client.start_flush().unwrap_err();
         assert_eq!(error.to_string(), "takes no replies");
-        assert_eq!(client.held(), 0);
+        assert_eq!(client.outbox().held(), 0);
+    }
+
+    /// Its job may be deleted meanwhile.
+    #[test]
+    fn a_body_counts_until_its_reply_is_sent() {
+        let (client, _theirs) = client();
+        let found = Reply::Found(JobId(1), Body::new(b"a job"));
+        assert!(client.post(&mut vec![found], LSN) >= "a job\r\n".len());
+        client.durable(Ok(Lsn::START));
+        client.flush().unwrap();
+        assert_eq!(client.outbox().held(), 0);
     }
 
     #[test]

@@ -99,16 +99,17 @@ impl Stream {
         let (Ok(()) | Err(_)) = shutdown(self.0.as_raw_fd(), Shutdown::Read);
     }
 
-    /// To be called before the socket is closed while the peer may still send: a
-    /// socket that is closed with unread input discards what the peer has not
-    /// received yet. This ends our half, and drops the input until the peer has
-    /// received all, or for a moment. `is_stopped`: [`stop_reading`](Self::stop_reading)
-    /// was called, so the end of the input tells nothing of the peer.
-    // Its buffer must not be in the frame below which an idle worker reads.
+    /// To be called before the socket is closed: one that is closed with unread input
+    /// discards what the peer has not received yet. Unless the peer has ended its
+    /// stream, this ends our half, and drops the input until the peer has received all,
+    /// or for a moment. `is_stopped`: [`stop_reading`](Self::stop_reading) was called,
+    /// so the end of the input tells nothing of the peer.
+    // Its buffer must not be in the frame below which an idle worker reads. It is short,
+    // because the next client of this worker keeps the stack that it takes.
     #[inline(never)]
     pub fn finish(&self, is_stopped: bool) {
         let (socket, until) = (self.0.as_raw_fd(), Instant::now() + RECEIVES_WITHIN);
-        let mut dropped = [0; 4096];
+        let mut dropped = [0; 512];
         while Instant::now() < until {
             match recv(socket, &mut dropped, MsgFlags::MSG_DONTWAIT) {
                 Ok(1..) => {}

@@ -31,22 +31,15 @@ pub fn serve(shared: &Shared, client: &Arc<Client>) {
     client.log(Level::Connections, format_args!("connected"));
     let end = Worker::new(shared, client).run();
     match &end {
-        Ok(_) => client.log(Level::Connections, format_args!("closed")),
+        Ok(()) => client.log(Level::Connections, format_args!("closed")),
         Err(error) => client.log(Level::Connections, format_args!("closed: {error}")),
     }
     // This comes before the socket closes: a client that sees it closed may
     // connect again at once, and must find its slot free.
     shared.disconnect(client.id);
-    if let Ok(End::Ours) = end {
+    if end.is_ok() {
         client.stream.finish(shared.is_stopping());
     }
-}
-
-/// Which side has ended a connection.
-enum End {
-    Peer,
-    /// The peer may still be sending.
-    Ours,
 }
 
 struct Worker<'a> {
@@ -82,13 +75,13 @@ impl<'a> Worker<'a> {
 
     /// Serves until the end of the connection. What was executed is answered,
     /// whatever has ended it.
-    fn run(&mut self) -> io::Result<End> {
+    fn run(&mut self) -> io::Result<()> {
         let end = self.serve();
         let sent = self.client.flush();
-        end.and_then(|end| sent.map(|()| end))
+        end.and(sent)
     }
 
-    fn serve(&mut self) -> io::Result<End> {
+    fn serve(&mut self) -> io::Result<()> {
         loop {
             self.parse();
             if self.batch.is_empty() {
@@ -97,13 +90,10 @@ impl<'a> Worker<'a> {
                 self.client.start_flush()?;
                 self.count_held(0);
                 if self.shared.is_stopping() || !self.read()? {
-                    return Ok(match self.shared.is_stopping() {
-                        true => End::Ours,
-                        false => End::Peer,
-                    });
+                    return Ok(());
                 }
             } else if self.execute()? == Next::Close {
-                return Ok(End::Ours);
+                return Ok(());
             }
         }
     }
@@ -185,17 +175,10 @@ impl<'a> Worker<'a> {
 
     /// Executes some of the requests, and posts their replies.
     fn execute(&mut self) -> io::Result<Next> {
-        let (shared, others) = (self.shared, self.held.by_others());
-        let (id, is_bulk) = (self.client.id, self.is_bulk());
-        let next = self.batch.execute(shared, id, others, is_bulk);
+        let (shared, id, is_bulk) = (self.shared, self.client.id, self.is_bulk());
+        let next = self.batch.execute(shared, id, self.held.bytes, is_bulk);
         if self.batch.is_empty() && self.input.unparsed().is_empty() {
             self.client.note_executed(self.input.received);
-        }
-        if next == Next::AwaitDiskSpace {
-            // The replies before it wait, too: they come with the next ones.
-            self.count_held(self.client.held());
-            self.batch.await_disk_space(shared);
-            return Ok(Next::Continue);
         }
         let (replies, needed) = self.batch.replies();
         for reply in &mut *replies {
@@ -246,7 +229,7 @@ impl<'a> Worker<'a> {
     /// many bytes in the outbox.
     fn count_held(&mut self, outbox: usize) {
         self.held
-            .set(self.input.held() + self.framer.held() + self.batch.held() + outbox);
+            .set(self.input.held() + self.framer.held() + outbox);
     }
 
     /// Frees all buffers that are empty.
