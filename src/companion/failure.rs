@@ -75,13 +75,6 @@ impl Failure {
         move |error| Failure::Refused(format!("{doing}: {}", plain(error)))
     }
 
-    /// A signal stopped the command after `done` of `total` jobs.
-    pub fn interrupted(done: u64, total: u64) -> Failure {
-        Failure::Interrupted(format!(
-            "interrupted: {done} of {total} jobs are done, the others are as they were"
-        ))
-    }
-
     /// There is no such tube.
     pub fn no_tube(tube: &TubeName) -> Failure {
         Failure::Missing(format!("there is no tube '{tube}'"))

@@ -15,7 +15,7 @@ use crate::text::output::complain;
 use httparse::Status::{Complete, Partial};
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{IpAddr, Shutdown, TcpListener, TcpStream};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -158,20 +158,18 @@ impl From<Failure> for Answer {
     }
 }
 
-/// Listens at `HOST:PORT`, or at this port of the loopback.
-pub fn bind(address: &str) -> Outcome<TcpListener> {
-    let listener = match address.parse() {
-        Ok(port) => TcpListener::bind(("127.0.0.1", port)),
-        Err(_) => TcpListener::bind(address),
+/// Listens at `HOST:PORT`, or at this port of the loopback. Returns also where
+/// that is.
+pub fn bind(address: &str) -> Outcome<(TcpListener, SocketAddr)> {
+    let bind = || {
+        let listener = match address.parse() {
+            Ok(port) => TcpListener::bind(("127.0.0.1", port))?,
+            Err(_) => TcpListener::bind(address)?,
+        };
+        let bound = listener.local_addr()?;
+        Ok((listener, bound))
     };
-    listener.map_err(|error| Failure::io(format_args!("cannot listen on {address}"), error))
-}
-
-/// Where a browser finds what listens there.
-pub fn url(listener: &TcpListener) -> Outcome<String> {
-    let bound = listener.local_addr();
-    let bound = bound.map_err(|error| Failure::io("cannot learn the own address", error));
-    Ok(format!("http://{}", bound?))
+    bind().map_err(|error| Failure::io(format_args!("cannot listen on {address}"), error))
 }
 
 /// Serves this site until the program ends, to browsers that know this machine

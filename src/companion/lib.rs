@@ -28,7 +28,6 @@ mod commands {
     pub mod health;
     pub mod ls;
     pub mod metrics;
-    pub mod ping;
     pub mod put;
     pub mod raw;
     pub mod reserve;
@@ -50,8 +49,7 @@ use clap::Args;
 use clap::error::ErrorKind;
 use command::{Entry, Interval, Invocation, Run, program, said};
 use commands::{
-    acts, binlog, console, dump, health, ls, metrics, ping, put, raw, reserve, stats, tail, top,
-    work,
+    acts, binlog, console, dump, health, ls, metrics, put, raw, reserve, stats, tail, top, work,
 };
 use failure::{Failure, Outcome};
 use server::address::{ADDRESS_VARIABLE, Address, DEFAULT_PORT, Server, warn_of};
@@ -72,7 +70,7 @@ const LOOKING: &[Entry] = &[
     Entry::of::<stats::Clients>("clients", "list the connections: who puts, who works and who waits"),
     Entry::of::<metrics::Metrics>("metrics", "write the statistics as text for Prometheus, or serve them"),
     Entry::of::<health::Check>("check", "say in one line whether a server is well, for monitoring"),
-    Entry::of::<ping::Ping>("ping", "measure how fast servers answer"),
+    Entry::of::<stats::Ping>("ping", "measure how fast servers answer"),
     Entry::of::<tail::Tail>("tail", "show jobs as they are put, of all tubes or of some"),
     Entry::of::<ls::Ls>("ls", "list the jobs of a server or of some tubes"),
     Entry::of::<ls::Peek>("peek", "show jobs: those with these ids, or the next of a tube"),

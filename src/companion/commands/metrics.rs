@@ -50,24 +50,21 @@ impl Run for Metrics {
     const MANY_SERVERS: bool = true;
 
     fn run(self, invocation: &Invocation) -> Outcome {
-        let wanted = Wanted {
+        let mut scrape = Scrape {
+            servers: invocation.servers.clone(),
+            patience: invocation.patience,
             tubes: Patterns(self.tubes),
             most: self.most.map(NonZeroUsize::get),
             age: self.age,
         };
-        let (servers, patience) = (&invocation.servers, invocation.patience);
         if let Some(listen) = &self.listen {
             end_at_signals()?;
-            let listener = http::bind(listen)?;
-            note(format_args!("serving {}/metrics", http::url(&listener)?));
-            let scraped = Scraped {
-                servers: servers.clone(),
-                patience: patience.min(SCRAPE_PATIENCE),
-                wanted,
-            };
-            http::serve(&listener, self.hosts, scraped)
+            let (listener, bound) = http::bind(listen)?;
+            note(format_args!("serving http://{bound}/metrics"));
+            scrape.patience = scrape.patience.min(SCRAPE_PATIENCE);
+            http::serve(&listener, self.hosts, scrape)
         }
-        let (text, failures) = scrape(servers, patience, &wanted);
+        let (text, failures) = scrape.text();
         if let Some(file) = &self.output {
             let mut file = WholeFile::create(file, 0o644)?;
             file.bytes(text.as_bytes())?;
@@ -79,19 +76,13 @@ impl Run for Metrics {
     }
 }
 
-/// What is served: the metrics alone.
-struct Scraped {
-    servers: Vec<Server>,
-    patience: Duration,
-    wanted: Wanted,
-}
-
-impl Site for Scraped {
+/// The metrics alone are served.
+impl Site for Scrape {
     fn answer(&self, request: &Request) -> Result<Answer, Answer> {
         if request.path != "/metrics" {
             return Err(Answer::refusal(404, "only /metrics is here"));
         }
-        let (text, failures) = scrape(&self.servers, self.patience, &self.wanted);
+        let (text, failures) = self.text();
         failures.iter().for_each(|failure| complain!("{failure}"));
         Ok(Answer::ok(KIND, text))
     }
@@ -103,44 +94,47 @@ pub const KIND: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// gives up after 10 seconds.
 pub const SCRAPE_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Which metrics are wanted beside those of the server.
+/// Which metrics are wanted, and of which servers.
 #[derive(Default)]
-pub struct Wanted {
-    /// Of these tubes.
+pub struct Scrape {
+    pub servers: Vec<Server>,
+    pub patience: Duration,
+    /// Of tubes, these,
     pub tubes: Patterns,
-    /// Of so many of them: those in trouble first, and then the largest.
+    /// and of these so many: those in trouble first, and then the largest.
     pub most: Option<usize>,
     /// With what the next ready job of each tube tells.
     pub age: bool,
 }
 
-/// The metrics, with a label for each server if there are several, and why
-/// servers gave none.
-pub fn scrape(servers: &[Server], patience: Duration, wanted: &Wanted) -> (String, Vec<Failure>) {
-    let mut metrics = Exposition::default();
-    let mut failures = Vec::new();
-    for server in servers {
-        metrics.server = match servers.len() {
-            1 => String::new(),
-            _ => format!("server=\"{}\"", escaped(&server.title())),
-        };
-        let known = ask(server, patience, wanted);
-        let is_up = u8::from(known.is_ok());
-        metrics.add("up", &[], is_up);
-        match known {
-            Ok(known) => metrics.of(&known, wanted),
-            Err(failure) => failures.push(failure),
+impl Scrape {
+    /// The metrics, with a label for each server if there are several, and why
+    /// servers gave none.
+    pub fn text(&self) -> (String, Vec<Failure>) {
+        let mut metrics = Exposition::default();
+        let mut failures = Vec::new();
+        for server in &self.servers {
+            metrics.server = match self.servers.len() {
+                1 => String::new(),
+                _ => format!("server=\"{}\"", escaped(&server.title())),
+            };
+            let known = self.ask(server);
+            metrics.add("up", &[], u8::from(known.is_ok()));
+            match known {
+                Ok(known) => metrics.of(&known, self),
+                Err(failure) => failures.push(failure),
+            }
         }
+        (metrics.text(), failures)
     }
-    (metrics.text(), failures)
-}
 
-fn ask(server: &Server, patience: Duration, wanted: &Wanted) -> Outcome<Known> {
-    let mut client = Client::connect(&server.address, patience)?;
-    let sample = Sample::once(&mut client, &wanted.tubes, wanted.age)?;
-    let mut known = Known::default();
-    known.take(Duration::ZERO, sample);
-    Ok(known)
+    fn ask(&self, server: &Server) -> Outcome<Known> {
+        let mut client = Client::connect(&server.address, self.patience)?;
+        let sample = Sample::once(&mut client, &self.tubes, self.age)?;
+        let mut known = Known::default();
+        known.take(Duration::ZERO, sample);
+        Ok(known)
+    }
 }
 
 /// The metrics in their order: the name of each, the key of the statistics that is
@@ -203,7 +197,7 @@ struct Exposition {
 }
 
 impl Exposition {
-    fn of(&mut self, known: &Known, wanted: &Wanted) {
+    fn of(&mut self, known: &Known, wanted: &Scrape) {
         let facts = &known.server.facts;
         let labels = ["version", "id", "hostname", "os", "platform"];
         self.add("info", &labels.map(|key| (key, facts.text(key))), 1);
@@ -312,9 +306,9 @@ mod tests {
             ..Sample::default()
         };
         known.take(Duration::ZERO, sample);
-        let wanted = Wanted {
+        let wanted = Scrape {
             most,
-            ..Wanted::default()
+            ..Scrape::default()
         };
         let mut metrics = Exposition::default();
         metrics.of(&known, &wanted);

@@ -284,11 +284,14 @@ impl Task {
     /// Removes the bar. Returns how many jobs are done, and the failure if a
     /// signal has ended the work.
     pub fn end(self) -> (u64, Outcome<()>) {
+        let (done, total) = (self.done, self.done + self.left);
         let interrupted = match self.left > 0 && !self.goes_on() {
-            true => Err(Failure::interrupted(self.done, self.done + self.left)),
+            true => Err(Failure::Interrupted(format!(
+                "interrupted: {done} of {total} jobs are done, the others are as they were"
+            ))),
             false => Ok(()),
         };
-        (self.done, interrupted)
+        (done, interrupted)
     }
 }
 

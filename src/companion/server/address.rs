@@ -188,15 +188,11 @@ impl Server {
     /// Reads what follows the name in a line of the file.
     fn read<'a>(name: &str, mut words: impl Iterator<Item = &'a str>) -> Result<Server, String> {
         let address = words.next().ok_or("the address is missing")?;
-        let server = Server {
+        Ok(Server {
             address: Address::parse(address)?,
             name: Some(name.into()),
             colour: words.next().map(Colour::parse).transpose()?,
-        };
-        match words.next() {
-            Some(word) => Err(format!("'{word}' follows the colour")),
-            None => Ok(server),
-        }
+        })
     }
 
     /// Its name, if it has one, and its address.

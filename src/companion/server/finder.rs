@@ -117,10 +117,10 @@ pub fn first(client: &mut Client, tube: &TubeName, state: State) -> Outcome<Opti
     job(&line, reply)
 }
 
-/// Up to `most` jobs of a tube in one state: the first one, those with the ids
-/// after it, and those before it. With mixed priorities this is not the order of
-/// the queue. The search is given up after `patience` ids in a row without such a
-/// job; a list, after it has shown `patience` jobs.
+/// Up to `most` jobs of a tube in one state, the first one before the others. A
+/// server that lists jobs has those with the lowest ids beside it; otherwise they are
+/// its neighbours, and the search is given up after `patience` ids in a row without
+/// such a job.
 pub fn near(
     client: &mut Client,
     tube: &TubeName,
@@ -132,23 +132,14 @@ pub fn near(
         return Ok(Vec::new());
     };
     let scope = Scope::of(tube, [state]);
-    let there = usize::try_from(count(client, &scope)?).unwrap_or(usize::MAX);
-    let most = most.min(there).max(1);
     let mut found = Vec::new();
     if let Some(mut walk) = Walk::begin(client, &scope)? {
-        // Each direction has a page at least.
-        let mut pages = (patience / MOST as u64).max(2);
-        for from in [start, JobId(0)] {
-            walk.next = Some(from);
-            while found.len() < most && pages > 0 && walk.next.is_some() {
-                pages -= 1;
-                let jobs = walk.page(client, MOST)?.into_iter();
-                found.extend(jobs.filter(|job| (job.id >= start) == (from == start)));
-            }
-        }
+        found.extend(jobs_of(client, [start])?);
+        found.extend(walk.page(client, MOST)?);
     } else {
+        let there = usize::try_from(count(client, &scope)?).unwrap_or(usize::MAX);
         let (mut search, mut in_vain) = (Search::around([start.0].into(), u64::MAX), 0);
-        while found.len() < most
+        while found.len() < most.min(there)
             && in_vain < patience
             && let Some(ids) = search.next()
         {
@@ -158,8 +149,9 @@ pub fn near(
             in_vain = if jobs.is_empty() { in_vain + asked } else { 0 };
             found.extend(jobs);
         }
-        found.sort_by_key(|job| (job.id < start, job.id));
     }
+    found.sort_by_key(|job| (job.id != start, job.id < start, job.id));
+    found.dedup_by_key(|job| job.id);
     found.truncate(most);
     Ok(found)
 }

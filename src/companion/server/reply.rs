@@ -54,7 +54,7 @@ pub enum Reply {
 }
 
 /// The id and the body of a job.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {
     pub id: JobId,
     pub body: Vec<u8>,
@@ -240,12 +240,6 @@ impl fmt::Display for Reply {
                 f.write_str(word.map_or("", |(word, _)| word))
             }
         }
-    }
-}
-
-impl fmt::Debug for Job {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} \"{}\"", self.id, self.body.escape_ascii())
     }
 }
 

@@ -28,23 +28,18 @@ pub fn beginning(body: &[u8], width: Option<usize>) -> String {
     // A character that takes a column has at most four bytes; a few may take
     // none.
     let mut text = shown(&body[..body.len().min(8 * width)], false);
-    text.truncate(fitting(&text, width));
+    let mut columns = 0;
+    let beyond = text.char_indices().find(|(_, character)| {
+        columns += character.width().unwrap_or(0);
+        columns > width
+    });
+    text.truncate(beyond.map_or(text.len(), |(at, _)| at));
     text
 }
 
 /// How many columns of a terminal a text takes.
 pub fn columns(text: &str) -> usize {
     text.chars().filter_map(UnicodeWidthChar::width).sum()
-}
-
-/// The length in bytes of what fits into this many columns of a terminal.
-fn fitting(text: &str, width: usize) -> usize {
-    let mut columns = 0;
-    let beyond = text.char_indices().find(|(_, character)| {
-        columns += character.width().unwrap_or(0);
-        columns > width
-    });
-    beyond.map_or(text.len(), |(at, _)| at)
 }
 
 /// Whether a terminal takes this character for an order, or shows other text

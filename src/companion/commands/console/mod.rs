@@ -56,13 +56,11 @@ impl Run for Serve {
 
     fn run(self, invocation: &Invocation) -> Outcome {
         end_at_signals()?;
-        let listener = http::bind(&self.listen)?;
-        let url = http::url(&listener)?;
-        let is_local = |bound: std::net::SocketAddr| bound.ip().is_loopback();
+        let (listener, bound) = http::bind(&self.listen)?;
         // Off the loopback there is always a token.
         let token = match &self.token {
             Some(file) => Some(token_in(file)?),
-            None if listener.local_addr().is_ok_and(is_local) => None,
+            None if bound.ip().is_loopback() => None,
             None => Some(new_token()?),
         };
         let servers = Watched::all(&invocation.servers, INTERVAL, invocation.patience);
@@ -71,8 +69,8 @@ impl Run for Serve {
         }
         note(match (&token, self.token) {
             // What stands after the # is not sent, and not kept by a proxy.
-            (Some(token), None) => format!("serving {url}/#token={token}"),
-            _ => format!("serving {url}/"),
+            (Some(token), None) => format!("serving http://{bound}/#token={token}"),
+            _ => format!("serving http://{bound}/"),
         });
         let console = Console {
             servers,

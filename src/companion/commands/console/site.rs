@@ -7,7 +7,7 @@
 //! its own that suddenly means our address: [`crate::http`] refuses that.
 
 use super::jobs;
-use crate::commands::metrics::{self, SCRAPE_PATIENCE, Wanted, scrape};
+use crate::commands::metrics::{self, SCRAPE_PATIENCE, Scrape};
 use crate::failure::{Failure, Outcome};
 use crate::http::{Answer, Request, Site};
 use crate::server::client::Client;
@@ -100,9 +100,12 @@ impl Site for Console {
             "/metrics" => {
                 let server = self.watched(request)?;
                 let _turn = self.turn()?;
-                let servers = [server.named.clone()];
-                let (text, _) = scrape(&servers, SCRAPE_PATIENCE, &Wanted::default());
-                return Ok(Answer::ok(metrics::KIND, text));
+                let scrape = Scrape {
+                    servers: vec![server.named.clone()],
+                    patience: SCRAPE_PATIENCE,
+                    ..Scrape::default()
+                };
+                return Ok(Answer::ok(metrics::KIND, scrape.text().0));
             }
             _ => return Err(Answer::refusal(404, "there is no such page")),
         };
