@@ -8,7 +8,6 @@
 use crate::failure::{Failure, Outcome, Status};
 use crate::server::address::{ADDRESS_VARIABLE, Address, Server};
 use crate::server::client::Client;
-use crate::server::form::Form;
 use crate::server::tubes::{Pattern, Patterns};
 use crate::text::json::{self, Json};
 use crate::text::output::{complain, print};
@@ -147,31 +146,6 @@ impl Tubes {
     }
 }
 
-/// How bodies are written.
-#[derive(Args)]
-pub struct Bodies {
-    /// write a line feed after each body
-    #[arg(short, long)]
-    pub lines: bool,
-    /// write a NUL after each body
-    #[arg(short = '0', long, conflicts_with = "lines")]
-    pub null: bool,
-    /// write each job as a line of JSON
-    #[arg(short, long, conflicts_with_all = ["lines", "null"])]
-    pub json: bool,
-}
-
-impl Bodies {
-    pub fn form(&self) -> Form {
-        match (self.lines, self.null, self.json) {
-            (true, ..) => Form::Ended(b'\n'),
-            (_, true, _) => Form::Ended(b'\0'),
-            (.., true) => Form::Json,
-            _ => Form::Exact,
-        }
-    }
-}
-
 /// One run of a command: what the command line says.
 pub struct Invocation {
     /// The servers that were named, at least one.
@@ -241,11 +215,6 @@ impl Invocation {
         self.connect_to(self.address())
     }
 
-    /// A connection to the first of the servers that serves.
-    pub fn connect_to_first(&self) -> Outcome<Client> {
-        Client::first_of(&self.addresses(), self.patience)
-    }
-
     /// The addresses of the servers.
     pub fn addresses(&self) -> Vec<Address> {
         self.servers
@@ -300,7 +269,7 @@ pub const INPUT: &str = "-";
 
 /// The ids on standard input, separated by any white space. All are read before
 /// the command begins, so that a word that is no id does no harm.
-pub fn ids_of_input() -> Outcome<Vec<JobId>> {
+fn ids_of_input() -> Outcome<Vec<JobId>> {
     let text = std::io::read_to_string(std::io::stdin());
     let text = text.map_err(|error| Failure::io("cannot read standard input", error))?;
     let ids: Outcome<_> = text.split_whitespace().map(word).collect();

@@ -11,6 +11,7 @@
 //! after a status, and TLS.
 
 use crate::failure::{Failure, Outcome};
+use crate::server::reply::number;
 use crate::text::output::complain;
 use httparse::Status::{Complete, Partial};
 use std::fmt::Display;
@@ -118,10 +119,8 @@ impl Request {
         if has("transfer-encoding") {
             return Err(Answer::refusal(411, "a body needs a Content-Length"));
         }
-        // `parse` would accept a sign.
-        let digits = |text: &&str| text.bytes().all(|byte| byte.is_ascii_digit());
-        let length = self.header("content-length").filter(digits);
-        match length.and_then(|text| text.parse().ok()) {
+        let length = self.header("content-length");
+        match length.and_then(|text| number(text.as_bytes())) {
             None if has("content-length") => Err(Answer::refusal(400, "this is no Content-Length")),
             length => Ok(length.unwrap_or(0)),
         }

@@ -1,12 +1,12 @@
 //! `ls` lists the jobs of a server or of some tubes, and `peek` shows the bodies of
 //! some; neither touches any.
 
-use crate::command::{Bodies, Invocation, Run, Tubes, ids};
+use crate::command::{Invocation, Run, Tubes, ids};
 use crate::failure::{Outcome, Status};
 use crate::jobs::Conditions;
 use crate::server::client::{Client, job};
 use crate::server::finder::each_body;
-use crate::server::form::{Form, job_to_json};
+use crate::server::form::{Bodies, job_to_json};
 use crate::server::stats::{JobFacts, State};
 use crate::text::output::{Output, complain, width};
 use crate::text::{beginning, span};
@@ -199,7 +199,7 @@ impl Run for Peek {
             client.known_tube(&tube)?;
             client.use_tube(&tube)?;
         }
-        let (form, mut output, mut all) = (self.bodies.form(), Output::new(), true);
+        let (mut output, mut all) = (Output::new(), true);
         for line in lines {
             let reply = client.call(&line)?;
             let Some(job) = job(&line, reply)? else {
@@ -209,11 +209,11 @@ impl Run for Peek {
                 }
                 continue;
             };
-            let facts = match form {
-                Form::Json => client.facts(&format!("stats-job {}", job.id))?,
-                _ => None,
+            let facts = match self.bodies.json {
+                true => client.facts(&format!("stats-job {}", job.id))?,
+                false => None,
             };
-            form.write(&mut output, &job, facts.as_ref())?;
+            self.bodies.write(&mut output, &job, facts.as_ref())?;
         }
         output.sync()?;
         Ok(Status::done_if(all))

@@ -2,6 +2,7 @@
 
 use crate::command::{INPUT, Invocation, Run};
 use crate::failure::{Failure, Outcome, Status};
+use crate::server::client::Client;
 use crate::server::form::{Line, Source};
 use crate::server::reply::Reply;
 use crate::server::writer::{self, NewJob, Writer, Written};
@@ -84,7 +85,7 @@ impl Run for Put {
             return Failure::usage("the keys are too long together");
         }
         let options = Some(options).filter(|options| *options != PutOptions::default());
-        let mut client = invocation.connect_to_first()?;
+        let mut client = Client::first_of(&invocation.addresses(), invocation.patience)?;
         if options.is_some() && !client.knows_options()? {
             return Failure::refused("the server does not know --unique, --limit and --tries");
         }

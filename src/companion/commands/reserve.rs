@@ -5,11 +5,12 @@
 //! and, if the output is a pipe, has been read from the pipe. Jobs that are to be
 //! released are kept until the end; otherwise the same job would come again at once.
 
-use crate::command::{Bodies, Invocation, Run, Tubes};
+use crate::command::{Invocation, Run, Tubes};
 use crate::failure::{Outcome, Status};
 use crate::server::act::{Act, send, send_each};
 use crate::server::client::{self, Client};
 use crate::server::finder::Room;
+use crate::server::form::Bodies;
 use crate::server::reply::Job;
 use crate::server::stats::JobFacts;
 use crate::server::writer::NewJob;
@@ -62,7 +63,6 @@ impl Run for Reserve {
             _ => Act::Release(self.priority, self.delay.unwrap_or(Seconds(0))),
         };
         let is_kept = matches!(act, Act::Release(..));
-        let form = self.bodies.form();
         let mut client = invocation.connect()?;
         let tubes = self.tubes.patterns().or_default().named(&mut client)?;
         client.watch_only(&tubes)?;
@@ -88,7 +88,7 @@ impl Run for Reserve {
             let line = |job: &Job| format!("stats-job {}", job.id);
             let jobs = client.all(jobs, line, client::facts)?;
             for (job, facts) in &jobs {
-                form.write(&mut output, job, facts.as_ref())?;
+                self.bodies.write(&mut output, job, facts.as_ref())?;
             }
             output.sync()?;
             let ids: Vec<JobId> = jobs.iter().map(|(job, _)| job.id).collect();

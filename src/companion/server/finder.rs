@@ -296,13 +296,9 @@ impl Search {
     fn around(starts: BTreeSet<u64>, highest: u64) -> Search {
         let end = starts.last().map_or(highest, |last| highest.max(*last));
         let end = end.saturating_add(1);
-        let starts = if starts.is_empty() {
-            [end].into()
-        } else {
-            starts
-        };
+        let last = starts.is_empty().then_some(end);
         Search {
-            ranges: starts.into_iter().map(|id| id..id).collect(),
+            ranges: starts.into_iter().chain(last).map(|id| id..id).collect(),
             end,
             width: NARROWEST,
             next: VecDeque::new(),
@@ -389,10 +385,10 @@ fn highest(client: &mut Client, starts: &BTreeSet<u64>) -> Outcome<(u64, Option<
     }
     Ok(match probe(client)? {
         Ok(JobId(id)) => (id, None),
-        Err(reply) => {
-            let last = starts.last().copied().unwrap_or(0);
-            (last.saturating_add(puts), Some(reply))
-        }
+        Err(reply) => (
+            starts.last().map_or(puts, |last| last.saturating_add(puts)),
+            Some(reply),
+        ),
     })
 }
 

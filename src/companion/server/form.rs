@@ -20,26 +20,31 @@ use crate::text::json::{self, Json, json};
 use crate::text::output::{self, Output, cannot_read, open};
 use crate::text::shown;
 use beanpole::protocol::{JobId, Priority, PutOptions, Seconds, TubeName};
+use clap::Args;
 use serde::Deserialize;
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read};
 
-/// The form in which jobs are written.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Form {
-    /// Only the bodies. On a terminal each ends its line, and characters that
-    /// would disturb the terminal are shown as escapes.
-    Exact,
-    /// Each body, with this byte after it.
-    Ended(u8),
-    /// A line of JSON with the facts and the body.
-    Json,
+/// How bodies are written: as they are, unless an option says otherwise. On a terminal
+/// each ends its line, and characters that would disturb the terminal are shown as
+/// escapes.
+#[derive(Args)]
+pub struct Bodies {
+    /// write a line feed after each body
+    #[arg(short, long)]
+    pub lines: bool,
+    /// write a NUL after each body
+    #[arg(short = '0', long, conflicts_with = "lines")]
+    pub null: bool,
+    /// write each job as a line of JSON
+    #[arg(short, long, conflicts_with_all = ["lines", "null"])]
+    pub json: bool,
 }
 
-impl Form {
+impl Bodies {
     /// Writes a job. JSON contains its facts, if they are known.
-    pub fn write(self, output: &mut Output, job: &Job, facts: Option<&Facts>) -> Outcome<()> {
-        if self == Form::Json {
+    pub fn write(&self, output: &mut Output, job: &Job, facts: Option<&Facts>) -> Outcome<()> {
+        if self.json {
             return output.json(&job_to_json(job.id, facts, &job.body));
         }
         let is_terminal = output::is_terminal();
@@ -47,8 +52,9 @@ impl Form {
             true => output.bytes(shown(&job.body, true).as_bytes())?,
             false => output.bytes(&job.body)?,
         }
-        match self {
-            Form::Ended(end) => output.bytes(&[end]),
+        match (self.lines, self.null) {
+            (true, _) => output.bytes(b"\n"),
+            (_, true) => output.bytes(b"\0"),
             _ if is_terminal && !job.body.ends_with(b"\n") => output.bytes(b"\n"),
             _ => Ok(()),
         }

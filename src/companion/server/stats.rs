@@ -235,14 +235,6 @@ pub struct JobFacts {
 }
 
 impl JobFacts {
-    /// The rest of the delay, if the job is delayed.
-    pub fn delay_left(&self) -> Seconds {
-        match self.state {
-            State::Delayed => self.time_left,
-            _ => Seconds(0),
-        }
-    }
-
     /// The options of its put, if the server tells any.
     pub fn options(&self) -> Option<PutOptions> {
         self.all.options()

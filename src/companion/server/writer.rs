@@ -53,7 +53,10 @@ impl NewJob {
         NewJob {
             tube,
             priority: job.priority,
-            delay: job.delay_left(),
+            delay: match job.state {
+                State::Delayed => job.time_left,
+                _ => Seconds(0),
+            },
             ttr: job.ttr,
             options: job.options(),
             buried: job.state == State::Buried,
