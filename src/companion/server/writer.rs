@@ -2,12 +2,11 @@
 //! the one way in which commands make jobs.
 //!
 //! A buried job is put with the longest delay, so that nobody gets it. Then it
-//! is reserved by its id and buried. Servers before 1.12 cannot reserve by id.
-//! There the job stays delayed for 136 years; `kick` ends this delay as it
-//! would have ended the burial.
+//! is reserved by its id and buried. Servers before 1.12 cannot reserve by id;
+//! there this fails.
 
 use crate::failure::{Failure, Outcome};
-use crate::server::act::{Task, Work, as_input, send_each};
+use crate::server::act::{Act, Task, Work, as_input, send_each};
 use crate::server::client::{Client, job};
 use crate::server::finder::{Room, bodies, jobs_of};
 use crate::server::reply::Reply;
@@ -63,19 +62,12 @@ impl NewJob {
             body,
         }
     }
-
-    fn has_limit(&self) -> bool {
-        let options = self.options.as_ref();
-        options.is_some_and(|options| options.limit.is_some())
-    }
 }
 
 /// Puts jobs into a server.
 pub struct Writer {
     client: Client,
     used: Option<TubeName>,
-    /// How many jobs should be buried, but had to be delayed.
-    parked: u64,
     /// How many jobs were put without their options, which it does not know.
     without_options: u64,
 }
@@ -95,19 +87,12 @@ impl Writer {
         Writer {
             client,
             used: None,
-            parked: 0,
             without_options: 0,
         }
     }
 
-    /// Says how many jobs have lost their options or are not buried, if any.
+    /// Says how many jobs have lost their options, if any.
     pub fn say_what_is_lost(&self) {
-        if self.parked > 0 {
-            complain!(
-                "{} put with a delay of 136 years instead of buried: the server cannot reserve by id",
-                counted(self.parked, "job")
-            );
-        }
         if self.without_options > 0 {
             complain!(
                 "{} put without options (idp, con, try): the server does not know them",
@@ -153,29 +138,33 @@ impl Writer {
                 )
             });
         }
-        let put = batch.iter().zip(&replies);
-        let mut unburied: Vec<_> = put
-            .filter_map(|(job, reply)| match reply {
-                Reply::Inserted(id) if job.buried => Some((*id, job)),
-                _ => None,
-            })
-            .collect();
-        outcome = outcome.and_then(|()| self.bury(&mut unburied));
-        let unburied: Vec<JobId> = unburied.into_iter().map(|(id, _)| id).collect();
-        if !unburied.is_empty() {
-            let (count, input) = (unburied.len(), as_input(&unburied));
-            let address = &self.client.address;
-            outcome = outcome.map_err(|failure| {
-                failure.with(format_args!(
-                    "{count} jobs that should be buried are delayed for 136 years instead: \
-                     '{input} | beanpole bury -a {address} -' buries them"
-                ))
-            });
-        }
+        let to_bury = batch.iter().zip(&replies);
+        let to_bury = to_bury.filter_map(|(job, reply)| match reply {
+            Reply::Inserted(id) if job.buried => Some(*id),
+            _ => None,
+        });
+        let to_bury: Vec<JobId> = to_bury.collect();
+        let buried = outcome.and_then(|()| Act::Bury(None).to(&mut self.client, &to_bury));
+        let (unburied, outcome) = match buried {
+            Ok(left) if left.is_empty() => (left, refused),
+            // Somebody has taken them, or their key is full.
+            Ok(left) => (left, Failure::refused("not all jobs could be buried")),
+            Err(failure) => (to_bury, Err(failure)),
+        };
+        let (count, input) = (unburied.len() as u64, as_input(&unburied));
+        let address = &self.client.address;
+        let outcome = outcome.map_err(|failure| match count {
+            0 => failure,
+            _ => failure.with(format_args!(
+                "{} that should be buried may be delayed for 136 years instead: \
+                 '{input} | beanpole bury -a {address} -' buries them",
+                counted(count, "job")
+            )),
+        });
         Written {
             replies,
             unburied,
-            outcome: outcome.and(refused),
+            outcome,
         }
     }
 
@@ -224,47 +213,6 @@ impl Writer {
     /// Deletes jobs that should not have been put.
     fn take_away(&mut self, ids: &[JobId]) -> Outcome<()> {
         send_each(&mut self.client, ids, "delete").map(drop)
-    }
-
-    /// Buries these jobs. Those that are not buried remain in the list.
-    fn bury(&mut self, jobs: &mut Vec<(JobId, &NewJob)>) -> Outcome<()> {
-        let lines = jobs.iter().flat_map(|&(id, job)| {
-            let lines = [
-                format!("reserve-job {id}"),
-                format!("bury {id} {}", job.priority.0),
-            ];
-            lines.map(move |line| (id, job, line))
-        });
-        let lines: Vec<_> = lines.collect();
-        let parked = &mut self.parked;
-        let mut settled = HashSet::new();
-        let mut refused = None;
-        let outcome = self.client.each(
-            lines,
-            |(.., line)| line.clone(),
-            |(id, job, _), line, reply| {
-                match reply {
-                    Reply::UnknownCommand => {
-                        *parked += 1;
-                        settled.insert(id);
-                    }
-                    Reply::Reserved(_) => {}
-                    // NOT_FOUND answers `bury` if `reserve-job` has failed: the
-                    // key of the job is full, or another client has already
-                    // found the job, and has decided about it.
-                    Reply::NotFound if job.has_limit() => {
-                        refused.get_or_insert(Failure::Refused(format!(
-                            "job {id} cannot be buried now: its key is full"
-                        )));
-                    }
-                    Reply::Buried(_) | Reply::NotFound => drop(settled.insert(id)),
-                    other => drop(refused.get_or_insert(Failure::unexpected(line, &other))),
-                }
-                Ok(())
-            },
-        );
-        jobs.retain(|(id, _)| !settled.contains(id));
-        outcome.and_then(|()| refused.map_or(Ok(()), Err))
     }
 }
 
