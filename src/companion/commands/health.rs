@@ -10,7 +10,6 @@ use crate::command::{Interval, Invocation, Run, Tubes};
 use crate::failure::{Failure, Outcome, Status};
 use crate::server::address::Server;
 use crate::server::client::Client;
-use crate::server::finder::probe;
 use crate::server::stats::{Facts, State};
 use crate::server::trouble::{Kind, LATE, refusal, sentences};
 use crate::server::tubes::{Pattern, Patterns, Sample, growth, is_large, stats_of};
@@ -195,14 +194,13 @@ impl Reading {
     /// The figure for people; its limits are added if they matter.
     fn text(&self, with_limit: bool) -> String {
         let text = format!("{} {}{}{}", self.name, self.value, self.unit, self.about);
-        match (self.limit.warning, self.limit.critical) {
-            (Some(warning), Some(critical)) if with_limit => {
-                format!("{text} (limit {warning}, {critical})")
-            }
-            (Some(limit), None) | (None, Some(limit)) if with_limit => {
-                format!("{text} (limit {limit})")
-            }
-            _ => text,
+        let limits = [self.limit.warning, self.limit.critical]
+            .into_iter()
+            .flatten();
+        let limits: Vec<_> = limits.map(|limit| limit.to_string()).collect();
+        match with_limit && !limits.is_empty() {
+            true => format!("{text} (limit {})", limits.join(", ")),
+            false => text,
         }
     }
 
@@ -444,7 +442,7 @@ fn ask(client: &mut Client, patterns: &Patterns) -> Outcome<Told> {
         sleep(BETWEEN);
         look(&mut known)?;
     }
-    let server = of_server(client, &known.server.facts)?;
+    let server = of_server(&known.server.facts);
     let (mut names, mut more) = (named, 0);
     if is_choice {
         names = troubled(&known);
@@ -491,25 +489,15 @@ impl Told {
     }
 }
 
-/// What is in the way of all jobs. A server that keeps jobs on a disk and does
-/// not say whether there is room for one is asked to keep one.
-fn of_server(client: &mut Client, stats: &Facts) -> Outcome<Option<String>> {
-    let said = match (refusal(stats), stats.get("put-refusal")) {
-        (Some("it drains"), _) => "The server drains: it takes no new jobs.".into(),
-        (Some(reason), _) => {
+/// What is in the way of all jobs.
+fn of_server(stats: &Facts) -> Option<String> {
+    Some(match refusal(stats)? {
+        "it drains" => "The server drains: it takes no new jobs.".into(),
+        reason => {
             let refused = counted(stats.number("puts-refused"), "put");
             format!("The server takes no new jobs: {reason}. It has refused {refused}.")
         }
-        (None, None) if stats.number("binlog-current-index") > 0 => match probe(client)? {
-            Ok(_) => return Ok(None),
-            Err(reply) => {
-                let meaning = reply.refusal().unwrap_or("the server refuses it");
-                format!("No job can be put: {meaning} ({reply}).")
-            }
-        },
-        _ => return Ok(None),
-    };
-    Ok(Some(said))
+    })
 }
 
 /// The tubes that are in trouble, the worst first; of those in the same trouble,

@@ -209,14 +209,11 @@ pub fn sentences(
     }
     said.extend(limited(&next, &held, ready));
     if let Some(Growth { rate, producer }) = growth {
-        said.push(match producer {
-            Some(producer) => {
-                format!("It grows by {rate} jobs a second; most of them come from {producer}.")
-            }
-            None => {
-                format!("It grows by {rate} jobs a second; from whom, this server does not tell.")
-            }
-        });
+        let from = match producer {
+            Some(producer) => format!("most of them come from {producer}"),
+            None => "from whom, this server does not tell".into(),
+        };
+        said.push(format!("It grows by {rate} jobs a second; {from}."));
     }
     for job in held.iter().take(NAMED).filter(|_| ready > 0) {
         let (id, left, tries) = (job.id, span(job.time_left.0.into()), job.reserves);

@@ -77,8 +77,8 @@ struct Board {
     tubes: Patterns,
     /// Only tubes with this text in their names are shown.
     filter: String,
-    /// The next filter, while it is typed.
-    typed: Option<String>,
+    /// Whether that text is being typed.
+    is_typing: bool,
     /// The tubes that are to be shown, in their order.
     rows: Vec<Row>,
     selected: Option<Row>,
@@ -139,19 +139,11 @@ impl Board {
 
     /// Does what a key means, if `visible` rows can be seen.
     fn press(&mut self, key: Key, visible: usize) {
-        if let Some(mut typed) = self.typed.take() {
-            match key {
-                Key::Escape => return,
-                Key::Enter => return self.filter = typed,
-                Key::Backspace => drop(typed.pop()),
-                Key::Char(character) if typed.len() < TubeName::MAX_LEN => typed.push(character),
-                _ => {}
-            }
-            self.typed = Some(typed);
-            return;
-        }
         let page = isize::try_from(visible).unwrap_or(1);
         match key {
+            Key::Char(character) if self.is_typing => self.filter.push(character),
+            Key::Backspace if self.is_typing => drop(self.filter.pop()),
+            Key::Enter if self.is_typing => self.is_typing = false,
             Key::Escape | Key::Enter if self.is_open => self.is_open = false,
             _ if self.is_open => {}
             Key::Up => self.select(-1),
@@ -168,8 +160,11 @@ impl Board {
                 let place = COLUMNS.iter().position(|column| *column == self.sort);
                 self.sort = COLUMNS[(place.unwrap_or(0) + 1) % COLUMNS.len()];
             }
-            Key::Char('/') => self.typed = Some(self.filter.clone()),
-            Key::Escape => self.filter.clear(),
+            Key::Char('/') => self.is_typing = true,
+            Key::Escape => {
+                self.filter.clear();
+                self.is_typing = false;
+            }
             _ => {}
         }
     }
@@ -183,13 +178,12 @@ impl Board {
 
 /// Takes two samples, because rates need two, and prints what is known then.
 fn print_once(mut board: Board, interval: Duration, is_json: bool) -> Outcome {
-    let mut links: Vec<_> = board.servers.iter().map(|_| None).collect();
     for round in 0..2 {
         if round > 0 {
             thread::sleep(interval);
         }
-        for (server, link) in board.servers.iter().zip(&mut links) {
-            server.sample(link, usize::MAX);
+        for server in &board.servers {
+            server.sample(&mut None, usize::MAX);
         }
     }
     board.update(usize::MAX);
@@ -226,7 +220,7 @@ fn live(mut board: Board, interval: Duration) -> Outcome {
     let terminal = Terminal::full_screen()?;
     let mut drawn_size = (0, 0);
     loop {
-        let size = terminal.size();
+        let size = output::size().unwrap_or((80, 24));
         let visible = view::visible_rows(&board, size.1);
         board.update(visible);
         let mut text = String::new();
@@ -240,7 +234,7 @@ fn live(mut board: Board, interval: Duration) -> Outcome {
         terminal.write(&text)?;
         // Also without a call: a server that is silent is shown to be.
         let soon = Instant::now() + interval.min(Duration::from_secs(1));
-        let fds = [terminal.as_fd(), calls.as_fd(), signals.as_fd()];
+        let fds = [terminal.input.as_fd(), calls.as_fd(), signals.as_fd()];
         let has_keys = wait_for(&fds, Some(soon))[0];
         calls.take();
         if signals.take() {
@@ -253,7 +247,7 @@ fn live(mut board: Board, interval: Duration) -> Outcome {
         } {
             match key {
                 Key::Ctrl('c') | Key::Closed => return Ok(Status::Done),
-                Key::Char('q') if board.typed.is_none() => return Ok(Status::Done),
+                Key::Char('q') if !board.is_typing => return Ok(Status::Done),
                 Key::Ctrl('z') => {
                     terminal.suspend()?;
                     drawn_size = (0, 0);

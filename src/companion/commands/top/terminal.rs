@@ -1,17 +1,16 @@
-//! A terminal in raw mode: its size and its keys. At the end it gets its old
+//! A terminal in raw mode, and its keys. At the end it gets its old
 //! mode back.
 
 use crate::failure::{Failure, Outcome};
-use crate::text::output;
 use nix::sys::signal::{Signal, raise};
 use rustix::termios::{self, OptionalActions, Termios};
 use std::io::{self, Write};
-use std::os::fd::{AsFd, BorrowedFd};
 
 /// Standard input and output as a terminal in raw mode. When this is dropped,
 /// the terminal gets its old mode back.
 pub struct Terminal {
-    input: io::Stdin,
+    /// It becomes readable when a key is pressed.
+    pub input: io::Stdin,
     before: Termios,
 }
 
@@ -71,11 +70,6 @@ impl Terminal {
         let _ = termios::tcsetattr(&self.input, OptionalActions::Drain, &self.before);
     }
 
-    /// How many columns and rows there are.
-    pub fn size(&self) -> (usize, usize) {
-        output::size().unwrap_or((80, 24))
-    }
-
     /// Writes this text at once.
     pub fn write(&self, text: &str) -> Outcome<()> {
         let mut output = io::stdout().lock();
@@ -94,13 +88,6 @@ impl Terminal {
             Err(nix::Error::EINTR) => Ok(Vec::new()),
             Err(errno) => Err(Failure::io("cannot read from the terminal", errno.into())),
         }
-    }
-}
-
-/// The descriptor that becomes readable when a key is pressed.
-impl AsFd for Terminal {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.input.as_fd()
     }
 }
 

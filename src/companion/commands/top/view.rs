@@ -289,13 +289,12 @@ fn next_job(job: &JobFacts, body: &[u8], width: usize) -> String {
     )
 }
 
-/// The filter that is typed, or else the one that chooses the tubes.
+/// Which tubes are shown, if not all.
 fn status(board: &Board) -> Line {
-    let line = Line::default().styled(Style::Bold);
-    match (&board.typed, board.filter.as_str()) {
-        (Some(typed), _) => line.add(format!("show tubes with this in their names: {typed}_")),
-        (None, "") => line,
-        (None, filter) => line.add(format!("only tubes with '{filter}'")),
+    let (filter, cursor) = (&board.filter, if board.is_typing { "_" } else { "" });
+    match filter.is_empty() && !board.is_typing {
+        true => Line::default(),
+        false => Line::plain(format!("only tubes with '{filter}{cursor}'")).styled(Style::Bold),
     }
 }
 

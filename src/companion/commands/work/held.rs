@@ -62,15 +62,17 @@ const ATTEMPT: Duration = Duration::from_secs(2);
 
 impl Held {
     /// Takes over a job that this connection has just reserved, and asks for
-    /// its facts. `None`: the job is lost again.
-    pub fn new(common: &'static Common, mut client: Client, job: Job) -> Outcome<Option<Held>> {
+    /// its facts.
+    pub fn new(common: &'static Common, mut client: Client, job: Job) -> Outcome<Held> {
         let id = job.id;
         let sent = Instant::now();
         client.queue(format_args!("stats-job {id}"));
         client.queue(format_args!("touch {id}"));
         let facts = client::facts("stats-job", client.reply()?)?.unwrap_or_default();
         if client.reply()? != Reply::Touched {
-            return Ok(None);
+            return Err(Failure::Missing(
+                "gone before the command was started".into(),
+            ));
         }
         let mut held = Held {
             common,
@@ -82,7 +84,7 @@ impl Held {
             touching: None,
         };
         held.renewed(sent);
-        Ok(Some(held))
+        Ok(held)
     }
 
     /// The connection, if it can be used for another job.

@@ -27,8 +27,8 @@ use crate::values::parse;
 use beanpole::protocol::{Seconds, TubeName};
 use clap::{Args, ValueHint, value_parser};
 use held::{Held, PRECEDENCE};
-use nix::sys::signal::Signal;
 use process::Process;
+use rustix::process::Signal;
 use std::ffi::OsString;
 use std::io::{self, ErrorKind};
 use std::num::NonZeroU64;
@@ -379,9 +379,7 @@ impl Slot {
     fn work_on(&mut self, client: Client, job: Job) -> Outcome<()> {
         let id = job.id;
         let address = client.address.clone();
-        let gone = || Failure::Missing("gone before the command was started".into());
-        let held = Held::new(self.common, client, job).and_then(|held| held.ok_or_else(gone));
-        let mut held = match held {
+        let mut held = match Held::new(self.common, client, job) {
             Ok(held) => held,
             Err(failure @ Failure::Refused(_)) => return Err(failure),
             Err(reason) => {
@@ -423,7 +421,7 @@ impl Slot {
                     return process.status().map(Ending::Ended);
                 };
                 // The processes that the command left behind end now.
-                process.signal(Signal::SIGKILL);
+                process.signal(Signal::KILL);
                 process.status()?;
                 return Ok(why);
             }
@@ -437,13 +435,13 @@ impl Slot {
                 _ => None,
             };
             if let Some(why) = why {
-                process.signal(Signal::SIGTERM);
+                process.signal(Signal::TERM);
                 ending = Some((why, now + seconds(self.common.options.grace.0)));
             }
             if let Some((_, kill_at)) = &mut ending
                 && now >= *kill_at
             {
-                process.signal(Signal::SIGKILL);
+                process.signal(Signal::KILL);
                 *kill_at = now + Duration::from_secs(1);
             }
             held.keep(self.calls, ending.as_ref().map(|(_, at)| *at).or(times_out));
@@ -459,7 +457,7 @@ impl Slot {
         let release = |delay: u64| format!("release {id} {pri} {delay}");
         let failure = match run {
             Ending::Lost(reason) => {
-                return self.report(held, &format!("{reason}; the command was ended"));
+                return self.report(held, &format!("{reason}; the command was ended"), true);
             }
             Ending::Stopped => return self.settle(held, &release(0), "stopped; released", true),
             Ending::TimedOut => "it ran too long".into(),
@@ -488,17 +486,17 @@ impl Slot {
     /// Settles the job with the server, and reports what happened.
     fn settle(&mut self, held: &mut Held, line: &str, what: &str, is_failure: bool) {
         match held.settle(line, self.calls) {
-            Ok(()) if is_failure => self.report(held, what),
-            Ok(()) if self.common.options.verbose => say(held, what),
-            Ok(()) => {}
-            Err(reason) => self.report(held, &format!("{what}, but {reason}")),
+            Ok(()) => self.report(held, what, is_failure),
+            Err(reason) => self.report(held, &format!("{what}, but {reason}"), true),
         }
     }
 
-    /// Reports that something went wrong with a job.
-    fn report(&self, held: &Held, what: &str) {
-        self.common.state().failed = true;
-        say(held, what);
+    /// Reports what happened to a job, if it is a failure or all is wanted.
+    fn report(&self, held: &Held, what: &str, is_failure: bool) {
+        self.common.state().failed |= is_failure;
+        if is_failure || self.common.options.verbose {
+            complain!("job {} of {}: {what}", held.job.id, held.job.tube);
+        }
     }
 
     /// The delay after this try, in seconds.
@@ -543,11 +541,6 @@ fn variables(address: &Address, facts: &Facts) -> Vec<(String, String)> {
 
 fn seconds(count: u32) -> Duration {
     Duration::from_secs(count.into())
-}
-
-fn say(held: &Held, what: &str) {
-    let (id, tube) = (held.job.id, &held.job.tube);
-    complain!("job {id} of {tube}: {what}");
 }
 
 impl Tries {

@@ -9,12 +9,12 @@
 //! So nothing has to wait for a command that reads it slowly or not at all. The
 //! output of the command goes where our own output goes.
 
-#[cfg(target_os = "linux")]
-use nix::sys::prctl::set_pdeathsig;
-use nix::sys::signal::{Signal, killpg};
-use nix::unistd::{Pid, getpid, getppid, setsid};
 use rustix::io::Errno;
-use rustix::process::{WaitId, WaitIdOptions, waitid};
+#[cfg(target_os = "linux")]
+use rustix::process::set_parent_process_death_signal;
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, getpid, getppid, kill_process_group, setsid, waitid,
+};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Seek, Write};
@@ -25,8 +25,6 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 /// group is killed.
 pub struct Process {
     child: Child,
-    /// The group of processes; its number is that of the first process.
-    group: Pid,
     reaped: bool,
 }
 
@@ -46,20 +44,15 @@ impl Process {
                 .envs(variables)
                 .stdin(Stdio::from(input)),
         )?;
-        let pid = i32::try_from(child.id()).map_err(io::Error::other)?;
-        Ok(Process {
-            child,
-            group: Pid::from_raw(pid),
-            reaped: false,
-        })
+        let reaped = false;
+        Ok(Process { child, reaped })
     }
 
     /// Whether the command has ended. It is not reaped here, so that no other
     /// process can get its number.
     pub fn has_ended(&self) -> io::Result<bool> {
         let flags = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        let pid = rustix::process::Pid::from_child(&self.child);
-        match waitid(WaitId::Pid(pid), flags) {
+        match waitid(WaitId::Pid(Pid::from_child(&self.child)), flags) {
             Ok(None) | Err(Errno::INTR) => Ok(false),
             Ok(Some(_)) => Ok(true),
             Err(errno) => Err(errno.into()),
@@ -68,8 +61,8 @@ impl Process {
 
     /// Sends this signal to the command and to everything that it started.
     pub fn signal(&self, signal: Signal) {
-        // The group may have ended by itself.
-        let _ = killpg(self.group, signal);
+        // Its group has its number. It may have ended by itself.
+        let _ = kill_process_group(Pid::from_child(&self.child), signal);
     }
 
     /// Waits until the command has ended, and tells how.
@@ -82,7 +75,7 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         if !self.reaped {
-            self.signal(Signal::SIGKILL);
+            self.signal(Signal::KILL);
             let _ = self.child.wait();
         }
     }
@@ -96,9 +89,9 @@ fn in_session(command: &mut Command) -> io::Result<Child> {
     let tie = move || {
         setsid()?;
         #[cfg(target_os = "linux")]
-        set_pdeathsig(Signal::SIGKILL)?;
+        set_parent_process_death_signal(Some(Signal::KILL))?;
         // The worker may have ended before the kernel knew of the tie.
-        match getppid() == worker {
+        match getppid() == Some(worker) {
             true => Ok(()),
             false => Err(io::ErrorKind::Interrupted.into()),
         }
@@ -111,8 +104,8 @@ fn in_session(command: &mut Command) -> io::Result<Child> {
 /// A file in memory.
 #[cfg(target_os = "linux")]
 fn nameless_file() -> io::Result<File> {
-    use nix::sys::memfd::{MFdFlags, memfd_create};
-    Ok(memfd_create(c"job", MFdFlags::MFD_CLOEXEC)?.into())
+    use rustix::fs::{MemfdFlags, memfd_create};
+    Ok(memfd_create(c"job", MemfdFlags::CLOEXEC)?.into())
 }
 
 /// Other systems have no such file, or not in all of their versions.
