@@ -63,18 +63,14 @@ pub fn connections(has_binlog: bool) -> Bound {
     let binlog = if has_binlog { BINLOG_DESCRIPTORS } else { 0 };
     let files = open + OTHER_DESCRIPTORS + binlog;
     let system = |file| number(&Path::new("/proc/sys").join(file));
+    let open_files = limit(Resource::RLIMIT_NOFILE);
     let mappings = system("vm/max_map_count");
     let tasks = |limit, what| (limit, what, OTHER_THREADS, 1);
     // Root has no limit of processes.
     let processes = THREADS.filter(|_| !Uid::effective().is_root());
     // Each with how much of it is set aside, and how much a connection takes.
     let limits = [
-        (
-            limit(Resource::RLIMIT_NOFILE),
-            "the limit of open files",
-            files,
-            1,
-        ),
+        (open_files, "the limit of open files", files, 1),
         (mappings, "vm.max_map_count", OTHER_MAPPINGS, 4),
         tasks(processes.and_then(limit), "the user's limit of processes"),
         tasks(system("kernel/threads-max"), "kernel.threads-max"),

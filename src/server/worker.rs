@@ -92,7 +92,7 @@ impl<'a> Worker<'a> {
                 if self.shared.is_stopping() || !self.read()? {
                     return Ok(());
                 }
-            } else if self.execute()? == Next::Close {
+            } else if !self.execute()? {
                 return Ok(());
             }
         }
@@ -173,8 +173,9 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Executes some of the requests, and posts their replies.
-    fn execute(&mut self) -> io::Result<Next> {
+    /// Executes some of the requests, and posts their replies. Returns false if the
+    /// connection is to be closed.
+    fn execute(&mut self) -> io::Result<bool> {
         let (shared, id, is_bulk) = (self.shared, self.client.id, self.is_bulk());
         let next = self.batch.execute(shared, id, self.held.bytes, is_bulk);
         if self.batch.is_empty() && self.input.unparsed().is_empty() {
@@ -195,7 +196,7 @@ impl<'a> Worker<'a> {
         }
         match next {
             Next::Wait => self.wait(),
-            next => Ok(next),
+            next => Ok(next != Next::Close),
         }
     }
 
@@ -207,8 +208,9 @@ impl<'a> Worker<'a> {
     }
 
     /// Waits for the answer of a `reserve`. Meanwhile it holds as little memory as
-    /// possible, because very many may wait.
-    fn wait(&mut self) -> io::Result<Next> {
+    /// possible, because very many may wait. Returns false if the server ends: if the
+    /// client was given a job, that job is ready after a restart.
+    fn wait(&mut self) -> io::Result<bool> {
         self.trim();
         // It registers only now, and only once, because most clients never
         // wait.
@@ -217,12 +219,7 @@ impl<'a> Worker<'a> {
             let hangups = &self.shared.hangups_in_reserve;
             hangups.add(&client.stream.0, client.id.0)?;
         }
-        match self.client.await_answer()? {
-            true => Ok(Next::Continue),
-            // The server ends. If the client was given a job, that job is ready
-            // after a restart.
-            false => Ok(Next::Close),
-        }
+        self.client.await_answer()
     }
 
     /// Notes how much memory it holds, beyond what each client costs, with this
