@@ -23,7 +23,7 @@
 //!
 //! **What fails here stops puts, and nothing else**, whether the disk is full or broken:
 //! no change that was acknowledged is in a prepared segment, and no obsolete segment is
-//! needed. So if one of these files cannot be made, written or synced, or their names
+//! needed. So if one of these files cannot be created, written or synced, or their names
 //! cannot be, `no_room` says why, each put tries again, and clients can still work off
 //! their jobs. Where changes are at stake, in a segment or in the name of one that
 //! begins, the same error is the end of the log (`log`).
@@ -225,7 +225,7 @@ impl Binlog {
     }
 
     fn upkeep_until_closed(&self, mut tell: impl FnMut(Event<'_>)) {
-        // The recovery may have found segments obsolete, and nobody else may have anything
+        // The recovery may have found segments obsolete, and no other thread may have anything
         // to write.
         let end = self.tail().end;
         let (Ok(()) | Err(Failed)) = self.commit(end);
@@ -339,7 +339,7 @@ impl Binlog {
             self.remove(name);
             return Ok(None);
         }
-        // Before it is changed: nobody may find a segment with less than there was.
+        // Before it is changed: no thread may see a segment shorter than it was.
         let synced = self.storage.sync();
         synced.map_err(Error::on("sync the name of", new_name.as_str()))?;
         let reused = reuse(&*self.storage, slot).unwrap_or(None);

@@ -32,10 +32,10 @@
 //! A frame with a length of 2^32-1 has no record. It says that the next segment has
 //! begun, so that a start notices if the newest segment is missing.
 //!
-//! Because of the number and the offset in its checksum, a record is valid only in
-//! its own place. Because of the salt, nobody who supplies a body can make bytes in
-//! it that are a frame there. If a record is bad, the second field of later frames
-//! tells whether it had been synced; if it had, it is damage and not a torn tail.
+//! Because of the number and the offset in its checksum, a record is valid only where
+//! it was written. Because of the salt, a client cannot make a body that contains a
+//! valid frame. If a record is bad, the second field of later frames says whether it
+//! had been synced; if it had, it is damage and not a torn tail.
 //!
 //! **Record**: a byte for its kind, then what this kind has. A *number* is a varint
 //! (LEB128): 7 bits in a byte, the lowest first, in as few bytes as it needs; the
@@ -124,10 +124,10 @@ pub(super) fn prepared_slot(name: &str) -> Option<usize> {
 }
 
 /// Whether the file of this name shows that there was a segment: the second prepared
-/// segment and the later ones are made when the first segment has its name. Without
+/// segment and the later ones are created when the first segment has its name. Without
 /// this, a directory that has lost all its segments would look new, and the server would
 /// start with no jobs. (On shared storage each server has names of its own for its
-/// prepared segments, which go on with numbers.)
+/// prepared segments, with further numbers.)
 pub(super) fn shows_segment(name: &str) -> bool {
     let suffix = name.match_indices('.').nth(1).map(|(start, _)| start);
     let (name, suffix) = name.split_at(suffix.unwrap_or(name.len()));
@@ -316,7 +316,7 @@ pub enum Record {
     Put(StoredJob),
     /// The fields of a job after a change.
     Update(Update),
-    /// The job is gone.
+    /// The job is deleted.
     Delete(JobId),
     /// The oldest segment that is needed from here on.
     Mark(u32),
@@ -326,7 +326,7 @@ const PUT: u8 = 1;
 const UPDATE: u8 = 2;
 const DELETE: u8 = 3;
 const MARK: u8 = 4;
-/// The bits of a kind that tell these apart.
+/// The bits of a kind that distinguish these.
 const WHAT: u8 = 7;
 /// The lowest of the two bits of the state.
 const STATE: u8 = 8;

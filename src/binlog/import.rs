@@ -9,9 +9,9 @@
 //! # Its records
 //!
 //! Versions 7 and 5 are known. The integers have the byte order and layout of the
-//! machine that wrote them. The version at the start of a file tells the byte order.
+//! machine that wrote them. The version at the start of a file shows the byte order.
 //! A 32-bit x86 packs the job of version 7 into 72 bytes instead of 80; the first
-//! record tells which. Version 5 is read in its 64-bit layout only.
+//! record says which. Version 5 is read in its 64-bit layout only.
 //!
 //! | version 7 | version 5 | |
 //! |---|---|---|
@@ -289,7 +289,7 @@ impl Format {
     /// The format of a file that starts with these bytes; `None` if beanstalkd
     /// did not write it.
     ///
-    /// Pass the first 1024 bytes, or the whole file if it is shorter: they tell the
+    /// Pass the first 1024 bytes, or the whole file if it is shorter: they show the
     /// layout.
     pub(super) fn of(start: &[u8]) -> Option<Format> {
         let (first, record) = start.split_first_chunk()?;

@@ -1,14 +1,14 @@
 //! The lock of a directory; and for one that several machines can use, fencing and the
-//! lease. A server that has lost the lock acknowledges nothing any more, tells nothing
-//! of jobs, and damages nothing. All that the daemon knows of shared storage is here,
-//! and the outbox calls one method, [`ensure_lease`](Binlog::ensure_lease), before
-//! replies leave.
+//! lease. A server that has lost the lock acknowledges nothing any more, sends
+//! nothing about jobs, and damages nothing. All that the daemon knows of shared storage
+//! is here, and the outbox calls one method, [`ensure_lease`](Binlog::ensure_lease),
+//! before replies are sent.
 //!
 //! # Fencing
 //!
 //! On a local file system the lock is enough: it is ours until this process
 //! ends. On a shared file system, another machine may get the lock meanwhile,
-//! when the network was away for too long, and nobody tells us. The file
+//! when the network was down for too long, and we are not notified. The file
 //! systems that we tried then opened our files again as if nothing had
 //! happened, without the lock. A server cannot know in advance whether a write
 //! comes too late. So:
@@ -41,27 +41,27 @@
 //!
 //! A reply that changes nothing, such as RESERVED, FOUND, TIMED_OUT, statistics, waits
 //! for no sync. But another server may have deleted these jobs meanwhile. So there is one
-//! rule for all replies. Right before they leave, the outbox asks
+//! rule for all replies. Right before they are sent, the outbox calls
 //! [`ensure_lease`](Binlog::ensure_lease), which relies on the last lock check that
 //! succeeded, or makes another one:
 //!
 //! - *It began when all that is durable now was durable.* So no change is acknowledged
-//!   without a check after its write and sync. Threads that were told of the same commit
+//!   without a check after its write and sync. Threads that are notified of the same commit
 //!   use the same check.
 //! - *It began at most [`LEASE`] ago.* The storage gives the lock of a
-//!   silent machine away only after a longer time. The clock is read before a check
+//!   silent machine to another one only after a longer time. The clock is read before a check
 //!   begins and right before the reply is sent, so a process that was stopped at any
 //!   moment between these two makes another check. The clock also runs while the machine
 //!   is suspended.
 //! - *It began at most [`RECHECK_AFTER`] before the replies were ready.* This limits the
-//!   harm where the lock is given away sooner, and where the clock stops: the storage
-//!   gives the lock away at once when the process of the mount dies, and the clocks
+//!   harm where the lock is lost sooner, and where the clock stops: the storage
+//!   releases the lock at once when the process of the mount dies, and the clocks
 //!   of a virtual machine that is paused may not run. With `LEASE` alone, a server
-//!   would go on for seconds; with `RECHECK_AFTER` alone, one whose checks take longer
+//!   would serve on for seconds; with `RECHECK_AFTER` alone, one whose checks take longer
 //!   could never reply.
 //!
-//! Not prevented: nobody can take back what the system has already been given to
-//! send. And if the process is stopped between the last reading of the clock
+//! Not prevented: bytes that the kernel has accepted for sending cannot be taken
+//! back. And if the process is stopped between the last reading of the clock
 //! and the call that sends, that one reply comes late.
 
 use super::error::{Error, is_full};
@@ -84,13 +84,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// The length of the line in the lock's file.
 const LINE: usize = 256;
 
-/// A file that is made to find out whether files can be made. If it stays, the next
+/// A file that is created to find out whether files can be created. If it stays, the next
 /// start removes it like the prepared segments of other servers.
 const PROBE: &str = "binlog.spare.0";
 
 /// Locks a directory. With `wait`, waits until no other server has it. Returns its
 /// storage, which has it until it is dropped; and why files that other servers have
-/// prepared are still there, which nobody needs.
+/// prepared are still there, although they are not needed.
 ///
 /// The lock is the one that beanstalkd takes (a write lock by `fcntl` on
 /// the file `lock`). So its servers and ours exclude each other, and also
@@ -116,7 +116,7 @@ pub fn lock(path: &Path, wait: bool) -> Result<(Arc<dyn Storage>, Vec<Error>), E
         let (fenced, left) = Fenced::raise(directory)?;
         (Arc::new(fenced), left)
     } else {
-        // Even if somebody removes the file `lock`, no second server gets in.
+        // Even if the file `lock` is removed, no second server gets in.
         if !directory.lock_itself(wait) {
             return Err(Error::Locked(path.to_owned()));
         }
@@ -161,7 +161,7 @@ impl Fenced {
     ///
     /// The log uses no name twice. A replica that was offline for a moment may still have
     /// an older file of a name. If the name were then changed on all replicas, that one
-    /// would change it for the older file, and nobody could open the file any more,
+    /// would change it for the older file, and no server could open the file any more,
     /// because the replicas differ.
     fn name(&self, name: &str) -> String {
         match segment_number(name) {
@@ -193,7 +193,7 @@ impl Storage for Fenced {
         let name = self.name(name);
         self.directory.create(&name).inspect_err(|error| {
             // GlusterFS leaves it on the replicas that had room. While one that had none
-            // is offline, nobody can open or remove it, and no server could start. Only
+            // is offline, it cannot be opened or removed, and no server could start. Only
             // we know this name.
             if is_full(error) {
                 self.directory.remove(&name).ok();
@@ -245,13 +245,13 @@ impl SharedLock for Fenced {
     fn check(&self) -> io::Result<()> {
         let lock = &self.directory.lock;
         // This asks the storage, not a cache, and fails if this descriptor has
-        // lost the lock. (Taking the lock again would tell as much. But a
+        // lost the lock. (Taking the lock again would show as much. But a
         // thread that a signal interrupts in that call may wait for GlusterFS's
         // answer for ever.)
         if is_locked_by_other(lock)? {
             return Err(io::Error::other("another server has it"));
         }
-        // Another server may have had the lock, and be gone again.
+        // Another server may have had the lock, and have ended again.
         forget_pages(lock)?;
         let mut found = [0; LINE];
         lock.read_exact_at(&mut found, 0)?;
@@ -355,8 +355,8 @@ fn remove_prepared(directory: &Directory, is_shared: bool) -> Result<Vec<Error>,
 /// machine before it gives the machine's lock away.
 pub const LEASE: Duration = Duration::from_secs(5);
 
-/// When a reply is ready to leave and the last lock check began longer ago than this,
-/// another one is made. With 20 checks a second at most, a server that only answers
+/// When a reply is ready to be sent and the last lock check began longer ago than this,
+/// the lock is checked again. With 20 checks a second at most, a server that only answers
 /// reads pays little.
 pub const RECHECK_AFTER: Duration = Duration::from_millis(50);
 
@@ -380,9 +380,9 @@ pub(super) struct Lease {
 }
 
 impl Binlog {
-    /// Makes sure that replies may leave now: that the directory was ours a moment
+    /// Makes sure that replies may be sent now: that the directory was ours a moment
     /// ago, and after all that is durable was written, by a lock check if need be. On
-    /// shared storage, nothing may leave after an error. Call it right before, and not
+    /// shared storage, nothing may be sent after an error. Call it right before, and not
     /// under the server's lock.
     pub fn ensure_lease(&self) -> Result<(), Failed> {
         let Some(lock) = self.storage.shared_lock() else {
@@ -427,7 +427,7 @@ impl Lease {
         self.checked_at.store(nanos, Ordering::Release);
     }
 
-    /// Whether replies may leave now that were ready at `ready_at`, when the log was
+    /// Whether replies may be sent now that were ready at `ready_at`, when the log was
     /// durable up to `needed`.
     fn is_valid_for(&self, needed: u64, ready_at: Duration, now: Duration) -> bool {
         let checked_at = self.checked_at.load(Ordering::Acquire);
@@ -559,7 +559,7 @@ mod tests {
     }
 
     /// A file server that had no room may have one replica of a file where three
-    /// belong; then nobody can open or remove it while another one is away.
+    /// belong; then it cannot be opened or removed while another one is away.
     /// Here a directory is such a file.
     #[test]
     fn a_prepared_segment_that_can_be_neither_removed_nor_opened_prevents_no_start() {
@@ -575,7 +575,7 @@ mod tests {
         assert!(!path("binlog.spare4.17.1").exists());
     }
 
-    /// Whoever closes any descriptor of the lock's file ends the lock.
+    /// To close any descriptor of the lock's file releases the lock.
     #[cfg(target_os = "linux")]
     #[test]
     fn a_look_for_segments_that_hold_something_keeps_the_lock() {

@@ -5,7 +5,7 @@
 //! thread has appended, syncs once, and notifies all waiters of that. A thread that
 //! finds another one writing queues its [`Waiter`]. After the write, the committer (a
 //! thread) writes for the waiters that came meanwhile, unless another thread takes the
-//! writer first. The committer also writes and syncs in time what nobody waits for.
+//! writer first. The committer also writes and syncs in time what no client waits for.
 //!
 //! | call | when it returns |
 //! |---|---|
@@ -37,7 +37,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Changes that nobody waits for are written after this time, if no sync is due
+/// Changes that no client waits for are written after this time, if no sync is due
 /// before.
 const WRITTEN_WITHIN: Duration = Duration::from_millis(50);
 
@@ -184,7 +184,7 @@ impl Binlog {
     }
 
     /// Makes sure that what was appended is written soon (and synced, except with
-    /// `Never`), although nobody waits for it. Not to be called under the server's lock.
+    /// `Never`), although no client waits for it. Not to be called under the server's lock.
     pub fn write_soon(&self) {
         let mut queue = self.commit_queue();
         // What was appended before it begins to write is written then.
@@ -200,7 +200,7 @@ impl Binlog {
         }
     }
 
-    /// Has the committer look at the queue again.
+    /// Has the committer check the queue again.
     fn wake_committer(&self) {
         if let Some(committer) = self.committer.get() {
             committer.unpark();
@@ -245,7 +245,7 @@ impl Binlog {
 
     /// Syncs the file of a segment, once no other thread does.
     ///
-    /// The system tells of a failed sync once, to one thread. The pages that it
+    /// The system reports a failed sync once, to one thread. The pages that it
     /// could not write count as clean from then on, so the next sync succeeds
     /// and says nothing about them. Therefore no thread syncs beside another,
     /// and after a failure no thread syncs at all.
@@ -261,7 +261,7 @@ impl Binlog {
     /// Notes a failure: from now on nothing is acknowledged. Notifies the waiters and
     /// the binlog's threads.
     pub(super) fn fail(&self, error: Error) -> Failed {
-        // Only the first failure is kept: later ones follow from it and would
+        // Only the first failure is stored: later ones follow from it and would
         // mislead.
         self.failure.get_or_init(|| error);
         let waiters = std::mem::take(&mut self.commit_queue().waiters);
@@ -291,7 +291,7 @@ impl Binlog {
     }
 
     fn commit_until_closed(&self, mut tell: impl FnMut(Event<'_>)) {
-        // Set before the queue is read: so who asks for something later wakes this thread.
+        // Set before the queue is read: so a later request wakes this thread.
         self.committer.get_or_init(thread::current);
         let longest = self.longest_sleep();
         while self.failure.get().is_none()

@@ -2,7 +2,7 @@
 //!
 //! **The promise.** Every change of a job's state becomes a record in a log on
 //! disk. A restart reads the log and has the jobs again, with everything that
-//! `stats-job` tells of them. With [`SyncMode::Always`] a change is
+//! `stats-job` shows of them. With [`SyncMode::Always`] a change is
 //! acknowledged when its record is synced, so a power cut loses nothing
 //! acknowledged. With `Every` and `Never` it is acknowledged when its record is
 //! written, so the end of the process loses nothing, and a power cut loses only
@@ -47,11 +47,11 @@
 //! torn:* what is missing after a power cut comes after the last sync, in the
 //! newest segment, and was never acknowledged. *No needed segment is missing.* Damage
 //! (flipped bits, files cut short or lost) is different from a torn tail. Each
-//! record's checksum covers the whole record and its place in the binlog. Each
+//! record's checksum covers the whole record and its position in the binlog. Each
 //! header says where the previous segment ends. Each record says how far its
 //! segment was synced when it was written. So if bytes are bad although they had
-//! been synced, this is damage, and the server does not start until somebody
-//! has looked at it.
+//! been synced, this is damage, and the server does not start before an administrator
+//! has repaired it.
 //!
 //! # How a change reaches the log
 //!
@@ -67,11 +67,11 @@
 //! and copies no body.
 //!
 //! [`commit_then`](Binlog::commit_then) is group commit: one thread writes and
-//! syncs what all threads have appended, and tells those that wait. See `log`.
+//! syncs what all threads have appended, and notifies those that wait. See `log`.
 //!
 //! [`needed_for`](Binlog::needed_for) says up to which LSN the log must be durable
 //! before a reply is sent. A job may be reserved before its put is durable, but no
-//! client may be told of it. Otherwise, after a power cut, a client could hold a job
+//! client may get the reply. Otherwise, after a power cut, a client could hold a job
 //! that is lost, while a new job has the same id.
 //!
 //! # Compaction and disk use
@@ -97,7 +97,7 @@
 //! 2. `tail`, briefly.
 //!
 //! `syncing` is held while a segment is synced, and after a failure while the waiters
-//! are told of it; `checking` is held while a thread checks that the lock of a shared
+//! are notified; `checking` is held while a thread checks that the lock of a shared
 //! directory is still ours. The other locks (`commit_queue`, `progress`) are held
 //! briefly, and their holder takes no other lock. The writer is no lock: threads hand it to
 //! each other. The segments thread never waits for the writer, nor the writer for it:
@@ -110,12 +110,12 @@
 //!
 //! | mechanism | promise | test |
 //! |---|---|---|
-//! | one encoding, checksums bound to place and salt (`format`) | damage is named, and never taken for a record | `a_flipped_bit_in_a_closed_log_is_noticed_or_harmless`, `a_torn_tail_with_a_frame_in_a_body_is_not_reported_as_damage` |
+//! | one encoding, checksums bound to position and salt (`format`) | damage is named, and never taken for a record | `a_flipped_bit_in_a_closed_log_is_noticed_or_harmless`, `a_torn_tail_with_a_frame_in_a_body_is_not_reported_as_damage` |
 //! | frames say how far the segment was synced | a torn tail is not taken for damage, nor damage for a torn tail | `the_newest_segment_cut_at_any_byte_gives_all_complete_changes_before_the_cut` |
 //! | order of a rotation (`log`) | a power cut tears the newest segment only | `a_power_cut_loses_nothing_acknowledged_if_every_write_is_synced` |
 //! | marks before removal (`tail`, `files`) | a segment is removed only when nothing needs it | `nothing_acknowledged_is_lost_whichever_operation_fails` |
 //! | group commit (`log`) | one sync serves all threads that wait | `waiting_for_another_threads_write_does_not_swallow_an_earlier_wake_up`, and the rows of `tests/bench` |
-//! | committer | changes that nobody waits for are written and synced in time | the simulator: `a record written during a sync is synced in time` |
+//! | committer | changes that no client waits for are written and synced in time | the simulator: `a record written during a sync is synced in time` |
 //! | the committer gets the writer next, once something is due | a disk that hangs costs no CPU | `the_committer_sleeps_while_another_thread_writes_and_then_syncs_what_is_due` |
 //! | one sync at a time, the first failure is final | nothing is acknowledged after a failure | the simulator: `a sync that runs while another one fails acknowledges nothing` |
 //! | `needed_for` | no client sees a job before its put is durable | `a_reply_about_a_job_waits_for_its_put_whatever_the_order_of_the_ids` |
@@ -124,7 +124,7 @@
 //! | backpressure | work on many jobs does not outrun a full disk | `updates_under_backpressure_never_outrun_a_full_disk` |
 //! | prepared segments removed by the writer | the next segment begins on a full disk, though a name takes room | `a_rename_without_room_is_repeated_after_a_prepared_segment_is_removed` |
 //! | prepared segments are open | a segment begins when descriptors are short | `a_segment_begins_even_if_the_process_can_open_no_more_files` |
-//! | recycling | the steady state makes and removes no file | `the_steady_state_creates_and_removes_no_file` |
+//! | recycling | the steady state creates and removes no file | `the_steady_state_creates_and_removes_no_file` |
 //! | puts that wait register their length with the segments thread | a long put costs its files once, a refused one nothing | `the_files_for_a_large_put_beside_small_ones_are_made_once`, `a_refused_put_takes_no_disk_space` |
 //! | one more file for a long put, lengthened piece by piece | short puts do not wait for those of a long one | `short_puts_do_not_wait_for_the_files_of_a_long_one` |
 //! | credit for compaction | the bound on disk use | `disk_use_stays_bounded_under_endless_puts_and_deletes_beside_live_jobs` |
@@ -137,7 +137,7 @@
 //! | lock of the directory (`lease`), held by a descriptor (`storage`) | one server at a time, in the right directory | `removing_the_lock_file_admits_no_second_server`, `a_server_whose_directory_is_replaced_ends_without_touching_the_new_one` |
 //! | fencing: the lock is checked between a write and its answer, and each server has names and segments of its own (`lease`) | a server that has lost the lock acknowledges nothing and damages nothing | `a_lost_lock_loses_nothing_acknowledged_and_no_late_write_spoils_the_log` |
 //! | no file is recycled on shared storage | no stale page of a cache is read | `a_stale_page_cache_does_not_mislead_a_server_that_takes_over` |
-//! | lease | a server that has lost the lock tells nothing of jobs | the simulator: `a server that has lost its lease sends nothing`, `a server that stalls during a check of the lock checks again` |
+//! | lease | a server that has lost the lock sends nothing about jobs | the simulator: `a server that has lost its lease sends nothing`, `a server that stalls during a check of the lock checks again` |
 //!
 //! # Reading order
 //!
@@ -293,7 +293,7 @@ pub struct NoRoom;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failed;
 
-/// What `stats` tells of the binlog.
+/// What `stats` shows of the binlog.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// The oldest segment that is needed.
@@ -421,7 +421,7 @@ impl Binlog {
         }
     }
 
-    /// What `stats` tells of the binlog.
+    /// What `stats` shows of the binlog.
     pub fn stats(&self) -> Stats {
         let tail = self.tail();
         Stats {
@@ -443,7 +443,7 @@ impl Binlog {
         tail.refuses_puts() || refused.is_some_and(|(put, _)| !tail.admits(*put))
     }
 
-    /// The segment with the latest put of a live job. For a job that is gone, 0
+    /// The segment with the latest put of a live job. For a job that is deleted, 0
     /// or any segment.
     pub fn segment_of(&self, id: JobId) -> u32 {
         self.tail().live.segment_of(id).unwrap_or(0)

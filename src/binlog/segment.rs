@@ -38,11 +38,11 @@ pub enum Kind {
     /// None: there are only zeros in it, or no byte. beanstalkd leaves such
     /// files.
     Nothing,
-    /// It cannot be told; this is what is wrong at its start.
+    /// Its kind is unknown; this is what is wrong at its start.
     Damaged(&'static str),
 }
 
-/// The number of a file, and what it is, or why that cannot be told.
+/// The number of a file, and its kind, or why that is unknown.
 pub type Numbered = (u32, Result<Found, Error>);
 
 /// All files with the name of a segment, in order.
@@ -91,7 +91,7 @@ impl Found {
         let first = first.and_then(|start| Frame::read(start.first_chunk()?));
         found.salt = match (&found.kind, first) {
             (Kind::Segment(header), _) => header.salt,
-            // The header is lost, but the first frame tells the salt.
+            // The header is lost, but the salt follows from the first frame.
             (_, Some(frame)) => frame.salt_in(found.place(HEADER_LEN)),
             (_, None) => 0,
         };

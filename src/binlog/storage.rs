@@ -51,11 +51,11 @@ pub trait Storage: Send + Sync {
     /// are: a file system writes its metadata itself, and either tries again or is
     /// broken for good.
     fn sync(&self) -> io::Result<()>;
-    /// How many bytes new files can take, if the file system tells.
+    /// How many bytes new files can take, if the file system says so.
     fn free(&self) -> Option<u64> {
         None
     }
-    /// A number that nobody can guess.
+    /// A number that cannot be guessed.
     fn random(&self) -> u32 {
         // The standard library seeds this from the system's random source.
         RandomState::new().build_hasher().finish() as u32
@@ -138,7 +138,7 @@ impl Directory {
         })
     }
 
-    /// Locks the directory itself. Unlike the file `lock`, nobody can remove
+    /// Locks the directory itself. Unlike the file `lock`, no user can remove
     /// it. With `wait`, waits until no other server has it. Returns false if
     /// another one has it.
     pub fn lock_itself(&self, wait: bool) -> bool {
@@ -157,7 +157,7 @@ impl Directory {
         }
     }
 
-    /// An error if the directory or the lock is not where others look for it.
+    /// An error if the directory or the lock is not where other servers expect it.
     fn must_be_in_place(&self) -> io::Result<()> {
         if is_same(&self.lock, fs::symlink_metadata(self.path.join(LOCK)))? {
             return Ok(());
@@ -174,7 +174,7 @@ impl Directory {
 impl Storage for Directory {
     /// A name that is no text is not ours. An error if another directory is at the path.
     ///
-    /// They are read by the directory's path, since the standard library can tell of
+    /// They are read by the directory's path, since the standard library can report
     /// files with large inode numbers on every processor. With the C library's
     /// `readdir`, a program of 32 bits cannot.
     fn list(&self) -> io::Result<Vec<String>> {
@@ -421,7 +421,7 @@ mod tests {
         std::fs::write(path.join("lock"), "").unwrap();
         let removed = directory.must_be_in_place().unwrap_err();
         assert_eq!(removed.to_string(), "its file lock was removed");
-        // An error of the check does not say that the file is gone.
+        // An error of the check does not mean that the file is missing.
         let denied = is_same(&directory.lock, Err(io::ErrorKind::PermissionDenied.into()));
         assert_eq!(denied.unwrap_err().kind(), io::ErrorKind::PermissionDenied);
     }

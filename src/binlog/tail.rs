@@ -1038,7 +1038,7 @@ mod tests {
             expected.push(Work::Resize(index, 5 * MIB));
         }
         assert_eq!(works(&mut two), expected);
-        // It is refused, or gone.
+        // It is refused, or its client has disconnected.
         drop(room);
         let shorter = [0, 1, 2].map(|index| Work::Resize(index, BLOCK));
         let removed = [Work::Remove(3)].into_iter();
@@ -1229,7 +1229,7 @@ mod tests {
         assert_eq!(live.in_current(), 0);
     }
 
-    /// If each looked at all others, this would take minutes.
+    /// If each examined all others, this would take minutes.
     #[test]
     fn very_many_segments_become_obsolete_together_without_delay() {
         const MANY: u32 = 300_000;

@@ -70,7 +70,7 @@ impl Acceptor<'_> {
         };
         let text = io::Error::from(error);
         match error {
-            // The client is gone again, or the call was interrupted.
+            // The client has disconnected again, or the call was interrupted.
             Errno::EAGAIN | Errno::ECONNABORTED | Errno::EINTR => {}
             // Another program has shut the socket down.
             Errno::EINVAL | Errno::EBADF | Errno::ENOTSOCK | Errno::EOPNOTSUPP => {

@@ -87,8 +87,8 @@ impl Batch {
             let is_bulk = is_bulk || self.is_bulk();
             let slice = |state: &mut Guarded, now| {
                 state.engine.held_elsewhere = shared.held.load(Ordering::Relaxed) - held;
-                // With nothing left to execute, the replies must not wait: nobody
-                // would come back for them.
+                // With nothing left to execute, the replies must not wait: no later
+                // batch would send them.
                 match shared.is_short_of_disk_space() && !self.requests.is_empty() {
                     true => Next::AwaitDiskSpace,
                     false => self.execute_slice(shared, state, id, now),
@@ -171,8 +171,8 @@ impl Batch {
                 Outcome::Quit => return Next::Close,
             }
             if self.size >= SEND_BYTES {
-                // Replies are sent before more are made: the client may never
-                // read them.
+                // Replies are sent before more are encoded: the client may never read
+                // them.
                 return Next::Send;
             }
             // The cost is counted in steps, not in time: reading the clock
@@ -220,7 +220,7 @@ mod tests {
         Binlog::open(&options, Engine::new(config, now)).unwrap()
     }
 
-    /// A server with this binlog, in which nobody makes room.
+    /// A server with this binlog, in which no thread makes room.
     fn shared(directory: &tempfile::TempDir) -> Shared {
         let clock = Clock::start();
         let opened = open(directory, clock.now());
@@ -407,7 +407,7 @@ mod tests {
         });
     }
 
-    /// Lists and statistics may be long: each is sent before the next is made.
+    /// Lists and statistics may be long: each is sent before the next is encoded.
     #[test]
     fn a_long_reply_is_sent_before_the_next_one_is_made() {
         let directory = tempfile::tempdir().unwrap();

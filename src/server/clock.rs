@@ -5,8 +5,7 @@ use crate::sync::{Instant, SystemTime};
 use std::time::{Duration, UNIX_EPOCH};
 
 /// The system's clock at the start; from then on the monotonic clock. So no deadline
-/// moves when somebody sets the system's clock, and time stops while the machine
-/// sleeps.
+/// moves when the system's clock is set, and time stops while the machine sleeps.
 #[derive(Clone, Copy)]
 pub struct Clock {
     started: Instant,

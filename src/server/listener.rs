@@ -77,8 +77,8 @@ pub struct Listener {
     pub socket: OwnedFd,
     /// The address of the socket itself, for people to read.
     name: String,
-    /// The socket's file, if we have made it. It is removed at the end, if it
-    /// is still there: another server may have put its own file in its place.
+    /// The socket's file, if we have created it. It is removed at the end, unless
+    /// another server has replaced it by its own.
     file: Option<SocketFile>,
 }
 
@@ -163,7 +163,7 @@ impl Listener {
     /// If another server listens there by now.
     pub fn listen(&self) -> io::Result<()> {
         listen(&self.socket, Backlog::MAXCONN)?;
-        // Accepting must not block if the client is gone again.
+        // Accepting must not block if the client has disconnected again.
         fcntl(&self.socket, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
         Ok(())
     }

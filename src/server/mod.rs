@@ -4,15 +4,15 @@
 //!
 //! | Thread | Job | Started by, and ends | Writes to | Locks |
 //! |---|---|---|---|---|
-//! | main | starts the others, waits for signals, drains and stops the server | the system, and with the process | nobody; at the end it closes connections | the one lock, to drain and to check health; at the end an outbox's and the binlog's |
-//! | signals | turns signals into events for main | main, and with the process | nobody | none |
-//! | recovery | reads the binlog, mends its end and makes its files ready | main, and when the jobs are there | nobody | the binlog's |
+//! | main | starts the others, waits for signals, drains and stops the server | the system, and with the process | no client; at the end it closes connections | the one lock, to drain and to check health; at the end an outbox's and the binlog's |
+//! | signals | turns signals into events for main | main, and with the process | no client | none |
+//! | recovery | reads the binlog, drops a torn tail and prepares segments | main, and when the jobs are recovered | no client | the binlog's |
 //! | acceptor | accepts and hands each socket to an idle worker, or starts one; notices clients that hang up, and ends the connections of clients that have closed and have nothing left to be executed | main, and when the server stops | clients that wait and hang up | the one lock, an outbox's, the binlog's |
 //! | worker, one for each open connection | reads, executes under the lock, writes | the acceptor, and when its client has closed and enough others are idle, or when the server stops | its client, and clients that wait for what it has done | the one lock, an outbox's, the binlog's |
 //! | timer | has the engine tick when something is due, and trims the heap | main, and when the server stops | clients that wait | the one lock, an outbox's, the binlog's |
 //! | committer, with `-b` | writes and syncs the binlog for clients that wait | main, and when the binlog closes | clients whose replies were left to it | the binlog's, an outbox's |
 //! | segments, with `-b` | prepares and removes the binlog's files | main, and when the binlog closes | clients whose replies were left to it | the binlog's, an outbox's |
-//! | log | writes lines to standard error | main, and at the end | nobody | none |
+//! | log | writes lines to standard error | main, and at the end | no client | none |
 //!
 //! The one lock is in `shared.rs`. No thread holds it and an outbox's lock at the
 //! same time, and a thread that holds an outbox's lock takes no other one. The
@@ -24,22 +24,21 @@
 //! binlog, `shared` appends what has changed. The worker posts the reply to its
 //! client's `outbox`.
 //!
-//! # Who sends
+//! # Which thread sends
 //!
 //! `outbox` holds what is to be sent to a client, in its order. The thread that
 //! makes a reply ready also sends it, if the socket takes it at once:
 //!
 //! - the worker, for a reply that waits for nothing;
 //! - the thread that made a job ready, for the answer of a waiting `reserve`
-//!   (`unlock` in `shared` is the one place where these come from);
+//!   (only `unlock` in `shared` posts these);
 //! - the thread that wrote and synced the binlog, for all replies that waited for
 //!   that: a worker, the committer, or another one (in the table above, each that takes
 //!   the binlog's locks).
 //!
-//! What is left is for the worker, which waits for its client and for nothing
-//! else.
+//! The worker sends the rest. It waits for its client and for nothing else.
 //!
-//! # How a `reserve` waits, and who wakes it
+//! # How a `reserve` waits, and what wakes it
 //!
 //! If the engine has no job for it, the worker calls `await_answer` of its client's
 //! outbox, and sleeps on a condition variable that only this worker uses. `answer`
@@ -121,7 +120,7 @@ pub struct Limits {
     /// all.
     pub max_connections_per_address: Option<NonZeroUsize>,
     /// How long a connection that holds no job may be silent, and how long any
-    /// connection may leave its replies unread.
+    /// connection may not read its replies.
     pub idle_timeout: Option<Duration>,
     /// The size of a binlog file as the user gave it, in bytes. `stats` shows
     /// it even without a binlog.

@@ -1,4 +1,4 @@
-//! Tells the service manager about our state. See sd_notify(3).
+//! Notifies the service manager of our state. See sd_notify(3).
 
 use crate::{log, sys};
 use std::env;
@@ -24,7 +24,7 @@ pub fn send(state: &str) {
     }
 }
 
-/// How often to tell the service manager that we are well; `None`: never.
+/// How often to notify the service manager that we are healthy; `None`: never.
 pub fn pulse_interval() -> Option<Duration> {
     interval(|name| env::var(name).ok())
 }

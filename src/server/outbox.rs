@@ -1,7 +1,7 @@
 //! The outbox of a client: what is to be sent to it, in which order, what each
-//! reply waits for, and who sends it.
+//! reply waits for, and which thread sends it.
 //!
-//! A worker *posts* the replies to the commands that it has executed, and goes on.
+//! A worker *posts* the replies to the commands that it has executed, and continues.
 //! A thread that makes a job ready posts the answer of a waiting `reserve`. The
 //! thread that has written and synced the binlog says up to where it is *durable*.
 //! A reply that waits for nothing moves to the bytes that are *ready*, and
@@ -10,14 +10,14 @@
 //!
 //! The invariants, all under the outbox's lock:
 //!
-//! 1. Replies leave in the order in which they were posted, and the answer of a
+//! 1. Replies are sent in the order in which they were posted, and the answer of a
 //!    `reserve` comes after all that its worker posted before.
 //! 2. A reply is ready when the binlog is durable up to the LSN that it depends on. If
 //!    the binlog has failed, it is `INTERNAL_ERROR` instead. A reply that depends on
 //!    no change waits for those before it, and for those of the same batch.
-//! 3. Right before bytes leave, the binlog is asked whether the storage is still
-//!    ours (`outbox_to_send`). Nobody else asks.
-//! 4. Bytes leave without waiting for the client, by one thread at a time: the worker
+//! 3. Right before bytes are sent, the binlog checks that the storage is still ours
+//!    (`outbox_to_send`). Nothing else calls that check.
+//! 4. Bytes are sent without waiting for the client, by one thread at a time: the worker
 //!    under the lock, any other thread while `sending` says so. Only the worker waits
 //!    for the client.
 //! 5. While the worker reads, what is in the outbox fits into the socket. So
@@ -77,14 +77,14 @@ pub struct Client {
     /// Its name in the log, if connections are logged.
     pub name: OnceLock<String>,
     binlog: Option<Arc<Binlog>>,
-    /// How long it may take no replies; then it is a slow client, and is cut off.
+    /// How long it may take no replies; then it is a slow client, and is disconnected.
     send_timeout: Option<Duration>,
     outbox: Mutex<Outbox>,
     /// Wakes the worker, which alone sleeps here.
     changed: Condvar,
 }
 
-/// What is to be sent, and who waits for what.
+/// What is to be sent, and what it waits for.
 #[derive(Default)]
 struct Outbox {
     ready: Ready,
@@ -101,13 +101,13 @@ struct Outbox {
     is_stopped: bool,
 }
 
-/// Encoded replies that may leave.
+/// Encoded replies that may be sent.
 #[derive(Default)]
 struct Ready {
     bytes: Vec<u8>,
     /// Long bodies, each with the offset in `bytes` at which it belongs.
     bodies: Vec<(usize, Body)>,
-    /// How much of all this has left, in bytes.
+    /// How much of all this has been sent, in bytes.
     sent: usize,
 }
 
@@ -123,7 +123,7 @@ enum Answer {
     Awaited,
 }
 
-/// What the worker does, as far as others must know it.
+/// What the worker does, as far as other threads need to know.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum WorkerState {
     /// It executes or sends, and will send what is ready.
@@ -131,7 +131,7 @@ enum WorkerState {
     Active,
     /// It has left replies here, and reads.
     Reading,
-    /// It sleeps until somebody wakes it.
+    /// It sleeps until another thread wakes it.
     Sleeping,
 }
 
@@ -187,7 +187,7 @@ impl Client {
     }
 
     /// Posts a list of tubes, which may be too long for memory: it is sent as it is
-    /// made, after everything before it. It waits for no change of its own.
+    /// encoded, after everything before it. It waits for no change of its own.
     pub fn post_tubes(self: &Arc<Self>, names: &TubeNames) -> io::Result<()> {
         if !self.outbox().waiting.is_empty() {
             self.flush()?;
@@ -356,7 +356,7 @@ impl Client {
     }
 
     /// Has the binlog made durable up to what the last reply waits for: by this
-    /// thread, or by another one, which tells us then.
+    /// thread, or by another one, which then calls `durable`.
     fn commit(self: &Arc<Self>) {
         let last = self.outbox().waiting.back().map(|(lsn, _)| *lsn);
         if let (Some(binlog), Some(lsn)) = (&self.binlog, last) {
@@ -375,8 +375,8 @@ impl Client {
         self.log(Level::Commands, format_args!("{}", reply.word()));
     }
 
-    /// Locks the outbox, to send what is ready there now. This is the one place
-    /// that asks whether the storage is still ours.
+    /// Locks the outbox, to send what is ready there now. Only this checks that the
+    /// storage is still ours.
     fn outbox_to_send(&self) -> io::Result<MutexGuard<'_, Outbox>> {
         let binlog = self.binlog.as_ref();
         if binlog.is_none_or(|binlog| binlog.ensure_lease().is_ok()) {

@@ -28,8 +28,8 @@ pub fn find_user(name: &str) -> io::Result<Option<User>> {
 /// of its ids, and should end.
 pub fn become_user(user: &User) -> io::Result<()> {
     if !is_already(user) || Uid::effective().is_root() {
-        // Only those who have root's rights get past the first call. For them,
-        // the other two change all of their ids: real, effective and saved.
+        // Only a process with root's rights gets past the first call. For it, the
+        // other two change all ids: real, effective and saved.
         take_groups(user)?;
         setgid(user.gid)?;
         setuid(user.uid)?;

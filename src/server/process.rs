@@ -1,4 +1,4 @@
-//! The process and the machine: what `stats` tells of them.
+//! The process and the machine, as `stats` shows them.
 
 use super::shared::Shared;
 use crate::engine::ConnectionId;

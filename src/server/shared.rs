@@ -21,15 +21,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// About how much memory becomes free when a worker ends, in bytes: its own,
-/// and what the C library has kept for its thread. (One that has only waited has
+/// and what the C library has cached for its thread. (One that has only waited has
 /// less.) When many workers have ended, this is worth a trim, too.
 const FREED_BY_WORKER: u64 = 50_000;
 
-/// What every thread of the server can get at.
+/// What all threads of the server share.
 pub struct Shared {
     pub clock: Clock,
     pub limits: Limits,
-    /// Where jobs are kept, if on disk.
+    /// The log on disk, if there is one.
     pub binlog: Option<Arc<Binlog>>,
     /// Which clients have hung up. The acceptor reads this list before each connection
     /// that it takes. No thread waits for the list to change, so a client that hangs up
@@ -99,7 +99,7 @@ impl Guarded {
 }
 
 impl Shared {
-    /// Shares an engine that nobody is connected to yet.
+    /// Shares an engine to which no client is connected yet.
     pub fn new(
         engine: Engine,
         binlog: Option<Arc<Binlog>>,
@@ -155,7 +155,7 @@ impl Shared {
         while self.is_short_of_disk_space()
             && let Some(binlog) = &self.binlog
         {
-            // If that fails, the clients that wait for these changes are told.
+            // If that fails, the clients that wait for these changes get an error.
             binlog.flush_and_recycle().ok();
         }
     }
@@ -167,7 +167,7 @@ impl Shared {
     }
 
     /// Whether this is a body that will become a job, and for which the binlog has not
-    /// reserved disk space yet. If it has, nobody else can take that space before the
+    /// reserved disk space yet. If it has, no other put can take that space before the
     /// body is put under the same hold of the lock.
     pub fn lacks_disk_space_for(
         &self,
@@ -218,8 +218,8 @@ impl Shared {
         })
     }
 
-    /// Up to where the binlog must be durable before this reply is sent. Asked under
-    /// the same hold of the lock under which the reply was made.
+    /// Up to where the binlog must be durable before this reply is sent. To be called
+    /// under the same hold of the lock as the request that the reply answers.
     pub fn needed_for(&self, reply: &Reply) -> Option<Lsn> {
         self.binlog.as_ref()?.needed_for(reply.depends_on())
     }
@@ -251,9 +251,9 @@ impl Shared {
         result
     }
 
-    /// What follows all work under the lock, in one place. Under the lock, this
-    /// finds out which clients get which reply, and which threads have to be
-    /// woken. It releases the lock, and then does these things.
+    /// Ends all work under the lock. Under the lock, this determines which clients get
+    /// which reply, and which threads have to be woken. It releases the lock, and then
+    /// does these things.
     #[inline(never)]
     fn unlock(&self, mut state: FairGuard<'_, Guarded>, now: Time) {
         self.append_changes(&mut state, now);
@@ -349,10 +349,10 @@ impl Shared {
 
     /// Ends the connections, in the engine, of clients that have closed and have nothing
     /// left to be executed. Otherwise a client that connects after them
-    /// could be faster than their workers, and find jobs reserved that nobody holds
-    /// any more: scripts that come one after the other would see that often.
+    /// could be faster than their workers, and find jobs still reserved: scripts that
+    /// run one after the other would see that often.
     ///
-    /// This waits for nobody. A client with commands that are still to be executed is
+    /// This does not wait. A client with commands that are still to be executed is
     /// disconnected later, by its worker; so is one with very many jobs, of which this
     /// makes the first ones ready.
     fn end_closed_connections(&self) {

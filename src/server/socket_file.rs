@@ -1,11 +1,10 @@
-//! The file of a Unix socket, which is a name in a directory that may belong to
-//! somebody else.
+//! The file of a Unix socket, in a directory that may belong to another user.
 //!
 //! Root binds the sockets before it becomes the user of `-u`, and the directory
 //! often belongs to that user, who may put links and other files into it while
 //! the server starts. So root does nothing there with its own rights: it acts as
-//! that user, who can then harm nobody else. Root's own rights are used only
-//! where nobody but root can change the directory.
+//! that user, who can then harm no one else. Root's own rights are used only where
+//! only root can change the directory.
 
 use super::privileges::acting_as;
 use nix::errno::Errno;
@@ -23,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-/// Who may connect to a Unix socket: everybody who may write to its file.
+/// Which users may connect to a Unix socket: those who may write to its file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SocketAccess {
     /// The file's permissions.
@@ -32,7 +31,7 @@ pub struct SocketAccess {
     pub group: Option<String>,
 }
 
-/// The file that was made for a socket.
+/// The file that was created for a socket.
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
@@ -42,8 +41,8 @@ pub struct SocketFile {
 }
 
 impl SocketFile {
-    /// Binds a socket and makes it listen. A file that was left there by a
-    /// server that is gone is replaced.
+    /// Binds a socket and makes it listen. A stale file, left by a server
+    /// that has ended, is replaced.
     ///
     /// The file belongs to `user`, if this process is about to become that
     /// user, who can then connect to it and remove it.
@@ -74,8 +73,8 @@ impl SocketFile {
         }
     }
 
-    /// Removes the file, unless it is gone, or has made way for that of another
-    /// server.
+    /// Removes the file, unless it was removed already, or replaced by that of
+    /// another server.
     ///
     /// # Errors
     ///
@@ -115,7 +114,7 @@ fn bind_file(path: &Path, mode: Mode, group: Option<Gid>) -> io::Result<(OwnedFd
 }
 
 /// Keeps other servers from binding in the same directory until this is
-/// dropped. Each holds it for a moment only. Anybody who may read the directory
+/// dropped. Each holds it for a moment only. Any user who may read the directory
 /// could hold it for ever, so after a second the server starts without it.
 fn lock_names(path: &Path) -> Option<File> {
     let directory = path.parent().filter(|parent| *parent != Path::new(""));
@@ -152,8 +151,7 @@ fn identity(file: &fs::Metadata) -> (u64, u64) {
     (file.dev(), file.ino())
 }
 
-/// The same path without links, if nobody but root can change any directory on
-/// it. (In a directory with the sticky bit, such as /tmp, others cannot touch
+/// The same path without links, if only root can change any directory on it. (In a directory with the sticky bit, such as /tmp, others cannot touch
 /// what is root's.)
 fn path_of_root(path: &Path) -> io::Result<Option<PathBuf>> {
     const STICKY: u32 = 0o1000;

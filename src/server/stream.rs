@@ -62,7 +62,7 @@ impl Stream {
 
     /// What counts as the peer's address: one machine usually has all addresses of IPv6
     /// that begin with the same 64 bits. `None` on a Unix socket, or if the peer has
-    /// gone.
+    /// closed.
     pub fn peer_network(&self) -> Option<IpAddr> {
         let address = getpeername::<SockaddrStorage>(self.0.as_raw_fd()).ok()?;
         let v4 = address.as_sockaddr_in().map(|address| address.ip());
@@ -70,7 +70,7 @@ impl Stream {
         v4.map(IpAddr::V4).or_else(v6)
     }
 
-    /// How many bytes the peer has sent in all; `None` if the system cannot tell.
+    /// How many bytes the peer has sent in all; `None` if the system does not know it.
     /// To be asked when it has sent the end of its stream.
     pub fn received(&self) -> Option<u64> {
         sys::received(&self.0)
@@ -103,7 +103,7 @@ impl Stream {
     /// discards what the peer has not received yet. Unless the peer has ended its
     /// stream, this ends our half, and drops the input until the peer has received all,
     /// or for a moment. `is_stopped`: [`stop_reading`](Self::stop_reading) was called,
-    /// so the end of the input tells nothing of the peer.
+    /// so the end of the input says nothing about the peer.
     // Its buffer must not be in the frame below which an idle worker reads. It is short,
     // because the next client of this worker keeps the stack that it takes.
     #[inline(never)]

@@ -3,8 +3,8 @@
 //!
 //! Commands that have arrived together are executed together and answered with
 //! one write. So a command on a quiet connection costs one read and one write,
-//! and a thousand pipelined ones hardly more. When replies leave, and who sends
-//! them, is up to the `outbox`.
+//! and a thousand pipelined ones hardly more. The `outbox` decides when replies are
+//! sent, and by which thread.
 
 use super::batch::{Batch, Next};
 use super::input::Input;

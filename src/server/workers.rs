@@ -28,7 +28,7 @@ pub struct Workers {
 }
 
 impl Workers {
-    /// Nobody works yet.
+    /// Without workers.
     pub fn new() -> Workers {
         let (clients, receiver) = unbounded();
         Workers { clients, receiver }
