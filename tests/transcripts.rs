@@ -36,7 +36,7 @@ use support::{beanstalkd, left_out};
 const TOLERABLE_LAG: Duration = Duration::from_millis(500);
 const TRIES: usize = 5;
 
-/// When so many stories have failed, the others are not played: each may wait for
+/// When this number of stories has failed, the others are not played: each may wait for
 /// something that never comes.
 const ENOUGH: usize = 5;
 

@@ -102,7 +102,7 @@ struct Load {
     /// Which CPUs clients and server have
     #[arg(short, long, default_value = "free")]
     place: Place,
-    /// crowd: so many other tubes exist
+    /// crowd: how many other tubes exist
     #[arg(long, value_name = "N", default_value_t = 0)]
     tubes: usize,
     /// stock: the delay of the jobs

@@ -46,7 +46,7 @@ pub fn run(load: &Load, server: &Server) -> Vec<Figure> {
     figures
 }
 
-/// Has so many tubes exist.
+/// Creates this number of tubes.
 fn hold_tubes(holder: &mut Client, tubes: usize) {
     for tube in 0..tubes {
         holder.exchange(
@@ -160,7 +160,7 @@ fn part(load: &Load, server: &Server, number: usize, client: &mut Client) -> Don
     };
     let put = put_batch(load, 0);
     let body = vec![b'x'; load.body];
-    // When the time is over, nobody may be left waiting for a job.
+    // When the time is over, no client may be left waiting for a job.
     let reserve = b"reserve-with-timeout 1\r\n".repeat(load.depth);
     let mut left = match load.seconds {
         Some(_) => usize::MAX,

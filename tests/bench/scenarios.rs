@@ -11,11 +11,11 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 use support::Client;
 
-/// The cost of a command is told from so many jobs on.
+/// The cost of a command is reported from this number of jobs on.
 const FEW: usize = 1000;
 /// How many jobs are put or taken together.
 const TOGETHER: usize = 100;
-/// After this time a server has given back the memory of a rush.
+/// After this time a server has trimmed the memory of a burst.
 const GIVES_BACK: Duration = Duration::from_secs(3);
 
 /// `stock`: fills the server with jobs and, if they are not delayed, drains it. Tells how

@@ -152,7 +152,7 @@ pub fn remove_folders_on_signals() {
     thread::spawn(move || {
         if let Some(signal) = signals.forever().next() {
             let folder = FOLDER.lock().expect("nobody panics with it").take();
-            // If it is gone already, there is nothing to do.
+            // If it has ended already, there is nothing to do.
             let (Ok(()) | Err(_)) = folder.map_or(Ok(()), fs::remove_dir_all);
             process::exit(128 + signal);
         }

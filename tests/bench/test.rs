@@ -1,5 +1,5 @@
 //! Each scenario of the bench, in its shortest form, on the daemon: the bench must find
-//! every reply right, and tell its figures. `cargo test -p beanpole-bench` runs this;
+//! every reply right, and report its figures. `cargo test -p beanpole-bench` runs this;
 //! the daemon has to be built before.
 
 use std::process::{Command, Output};

@@ -143,7 +143,7 @@ fn disk_use_stays_bounded_with_jobs_longer_than_a_segment() {
         most_jobs: 20,
         long_one_in: 0,
     };
-    // With the seed 4, all jobs are gone while the files are still long.
+    // With the seed 4, all jobs are deleted while the files are still long.
     for seed in search::seeds(3..5) {
         let (disk, mut server, _) = jobs_put(0, 0);
         let mut random = Random::new(seed);
@@ -154,7 +154,7 @@ fn disk_use_stays_bounded_with_jobs_longer_than_a_segment() {
 }
 
 /// On a disk that is full nothing fails but puts; and they succeed again when
-/// jobs are gone, or when the disk has grown.
+/// jobs are deleted, or when the disk has grown.
 #[test]
 fn a_full_disk_stops_puts_and_nothing_else() {
     for (capacity, body) in [
@@ -184,7 +184,7 @@ fn a_full_disk_stops_puts_and_nothing_else() {
     }
 }
 
-/// So is it if all jobs, put again, have twice as much to tell as before.
+/// The same holds if the records of all jobs, put again, are twice as long as before.
 #[test]
 fn a_full_disk_has_room_for_every_change_of_small_jobs() {
     for body in [0, 100] {
@@ -267,7 +267,7 @@ fn a_batch_that_fills_all_prepared_segments_of_a_full_disk_is_written() {
     assert!(server.put(100, &mut random) && server.commit());
 }
 
-/// So it is if the disk frees a little late what has been given back.
+/// The same holds if blocks of removed files become free a little later.
 #[test]
 fn updates_under_backpressure_never_outrun_a_full_disk() {
     for late in [0, 100] {

@@ -61,7 +61,7 @@ fn run(seed: u64, traffic: Traffic, is_filled: bool) -> u64 {
     for _ in 0..3 {
         let mut server = Server::open(&disk);
         note(&server);
-        // If the log's own threads never work, whoever needs room makes it.
+        // If the log's own threads never work, the thread that needs room makes it.
         let is_tended = random.one_in(2);
         for _ in 0..random.below(150) {
             if is_filled && random.one_in(8) {

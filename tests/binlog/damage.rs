@@ -34,7 +34,7 @@ fn log(closed: bool) -> (Disk, History, Jobs) {
     assert_eq!(server.log.stats().oldest_index, 1);
     server.log.work_once().unwrap();
     if closed {
-        // Nobody has waited for this one.
+        // No client has waited for this one.
         assert!(server.put(90, random));
         server.log.close().unwrap();
     }
@@ -98,7 +98,7 @@ fn the_newest_segment_cut_at_any_byte_gives_all_complete_changes_before_the_cut(
     let (disk, mut history, jobs) = log(false);
     let newest = segments(&disk).0.pop().unwrap();
     let bytes = disk.contents(&newest);
-    history.kept = 0; // which ones are missing is what this is about
+    history.required = 0; // which ones are missing is what this is about
     let mut so_far = 0;
     for len in 0..=end_of(&bytes) + 1 {
         let cut = with(&disk, &newest, &bytes[..len]);
@@ -176,7 +176,7 @@ fn a_flipped_bit_in_a_log_that_was_not_closed_costs_at_most_the_last_change() {
     let newest = segments(&disk).0.pop().unwrap();
     let bytes = disk.contents(&newest);
     let mut before_last = history.clone();
-    before_last.kept -= 1;
+    before_last.required -= 1;
     for index in 0..bytes.len() {
         if let Ok(opened) = start(&with(&disk, &newest, &flipped(&bytes, index)))
             && opened.jobs != jobs
@@ -187,7 +187,7 @@ fn a_flipped_bit_in_a_log_that_was_not_closed_costs_at_most_the_last_change() {
     }
 }
 
-/// The mark says that older segments are not needed, and they are gone.
+/// The mark says that older segments are not needed, and they are removed.
 #[test]
 fn damage_before_a_mark_is_named_rather_than_an_obsolete_segment() {
     let disk = Disk::default();
@@ -282,7 +282,7 @@ fn a_start_tolerates_a_full_disk_and_no_other_error() {
     let goes_on: Vec<_> = starts(ErrorKind::StorageFull)
         .filter(is_tolerated)
         .collect();
-    // For the records, for the segment's file, and for three spares.
+    // For the records, for the segment's file, and for three prepared segments.
     let newest = ["unshare: ", "write: ", "allocate: "];
     let spare = ["allocate: ", "unshare: ", "sync: "];
     let names = disk.names();
@@ -364,7 +364,7 @@ fn a_refused_start_changes_no_file() {
     assert!(files(&damaged) == before);
 }
 
-/// Without segments but with spares, or with nothing in the only segment, it
+/// Without segments but with prepared ones, or with nothing in the only segment, it
 /// is not taken for a new log.
 #[test]
 fn a_log_that_lost_all_its_segments_is_not_taken_for_a_new_one() {
@@ -444,7 +444,7 @@ fn an_unreadable_obsolete_segment_does_not_prevent_a_start() {
     }
 }
 
-/// As when it belongs to somebody else, or its copies on several disks differ.
+/// As when it belongs to another user, or its copies on several disks differ.
 #[test]
 fn an_obsolete_segment_that_cannot_be_removed_is_reported_and_stops_no_put() {
     for is_scarce in [false, true] {
@@ -480,8 +480,8 @@ fn an_obsolete_segment_that_cannot_be_removed_is_reported_and_stops_no_put() {
     }
 }
 
-/// Whoever supplies a body may know where it will stand, and put a frame there.
-/// It is right in its place only for those who know the segment's salt. And even
+/// A client may guess where a body will be in the log, and put a frame into it.
+/// The frame would be valid there only with the segment's salt. And even
 /// then it does not count, as long as the frame of the body's record is there.
 #[test]
 fn a_torn_tail_with_a_frame_in_a_body_is_not_reported_as_damage() {

@@ -97,7 +97,7 @@ enum NameChange {
 /// What cannot be done with a file.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Forbidden {
-    /// It belongs to somebody else, who lets us read it.
+    /// It belongs to another user, who lets us read it.
     Writing,
     /// Its copies on several disks differ: nothing can be done with it.
     Everything,
@@ -144,7 +144,7 @@ impl Disk {
         self.state().fail_at = Some((operation, kind));
     }
 
-    /// After the operation that [is made to fail](Self::fail_at), so many more of
+    /// After the operation that [is made to fail](Self::fail_at), this many more of
     /// its kind fail.
     pub fn fail_again(&self, times: u32) {
         self.state().fail_again = times;
@@ -175,12 +175,12 @@ impl Disk {
         self.state().forbidden.insert(name.to_owned(), what);
     }
 
-    /// What becomes free can be used only so many operations later, as on btrfs.
+    /// Freed blocks can be used only this number of operations later, as on btrfs.
     pub fn free_late(&self, operations: u64) {
         self.state().frees_after = operations;
     }
 
-    /// Stops the disk after so many more operations: all later ones fail and
+    /// Stops the disk after this number of further operations: all later ones fail and
     /// change nothing.
     pub fn stop_after(&self, operations: u64) {
         let mut state = self.state();
@@ -212,7 +212,7 @@ impl Disk {
         state.durable_names.remove(name);
     }
 
-    /// Somebody copies all files, and the copies share their blocks.
+    /// All files are copied, and the copies share their blocks.
     pub fn copy_by_reflink(&self) {
         for file in &mut self.state().files {
             file.shared = (0..file.allocated / BLOCK).collect();
@@ -359,7 +359,7 @@ impl State {
         }
     }
 
-    /// An error if there is no room for so many more bytes.
+    /// An error if there is no room for this many more bytes.
     fn must_have_room(&self, more: u64) -> io::Result<()> {
         let freed = self.freed.iter().map(|(_, bytes)| bytes).sum::<u64>();
         match self.capacity {

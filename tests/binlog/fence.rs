@@ -1,7 +1,7 @@
 //! Two machines share one directory. At any moment the lock goes from one
 //! machine to the other, and the first one does not know that it has lost the
 //! lock: what it still writes comes too late. The simulator knows no late writes and no
-//! stale caches, but machines that stall, and what these may still tell their clients.
+//! stale caches, but machines that stall, and what these may still send to their clients.
 
 use crate::disk::{Disk, Random};
 use crate::model::{Jobs, SIZE, Server, Traffic};
@@ -197,7 +197,7 @@ impl File for Seen {
     }
 }
 
-/// Executes so many commands. After each, commits it and does the work of the
+/// Executes this number of commands. After each, commits it and does the work of the
 /// log's threads. Returns false as soon as one was not acknowledged.
 fn serve(server: &mut Server, commands: u32, random: &mut Random) -> bool {
     (0..commands).all(|_| {
@@ -208,7 +208,7 @@ fn serve(server: &mut Server, commands: u32, random: &mut Random) -> bool {
 
 /// The lock goes to another machine just before the operation of this number.
 /// The first machine still does that operation, too late. Returns false if
-/// there were not so many operations.
+/// there were fewer operations.
 fn lose_the_lock_at(operation: u64) -> bool {
     let shared = Shared::default();
     let random = &mut Random::new(3);
@@ -227,7 +227,7 @@ fn lose_the_lock_at(operation: u64) -> bool {
     *first.event.lock().unwrap() = (operation, Some(Box::new(takes_over)));
     let served = serve(&mut loser, 80, random);
     let Some((mut winner, found)) = taken.lock().unwrap().take() else {
-        return false; // there were not so many operations
+        return false; // there were fewer operations
     };
     let kept = loser.history.explains(&found);
     assert!(

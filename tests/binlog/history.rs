@@ -1,4 +1,4 @@
-//! What a log must hold: all changes in their order, of which the first so many
+//! What a log must hold: all changes in their order, of which a number of the first
 //! were acknowledged.
 
 use crate::binlog::Record;
@@ -16,9 +16,9 @@ pub struct History {
     /// Where in them the changes of each request begin, which are appended
     /// together.
     requests: Vec<usize>,
-    /// So many of the entries, from the first on, must not be lost. Each test
+    /// How many of the entries, from the first on, must not be lost. Each test
     /// says when an entry counts.
-    pub kept: usize,
+    pub required: usize,
     pub next_id: u64,
     /// The next id when the log was opened.
     first_id: u64,
@@ -31,7 +31,7 @@ impl History {
             before,
             entries: Vec::new(),
             requests: Vec::new(),
-            kept: 0,
+            required: 0,
             next_id,
             first_id: next_id,
         }
@@ -61,7 +61,7 @@ impl History {
 
     /// The lowest id that may be given to a new job.
     pub fn least_next_id(&self) -> u64 {
-        let puts = self.entries[..self.kept]
+        let puts = self.entries[..self.required]
             .iter()
             .filter_map(|entry| match entry {
                 Record::Put(job) => Some(job.id.0 + 1),
@@ -70,7 +70,7 @@ impl History {
         puts.fold(self.first_id, u64::max)
     }
 
-    /// Whether these jobs are those after the first `kept` entries and none,
+    /// Whether these jobs are those after the first `required` entries and none,
     /// some or all of the entries that follow, in their order. If so, returns
     /// the number of all these entries.
     pub fn explains(&self, jobs: &Jobs) -> Option<usize> {
@@ -85,8 +85,8 @@ impl History {
         let apply_all = |state: &mut Jobs, entries: &[Record]| {
             entries.iter().for_each(|entry| apply(state, entry));
         };
-        apply_all(&mut state, &self.entries[..self.kept]);
-        let mut len = self.kept;
+        apply_all(&mut state, &self.entries[..self.required]);
+        let mut len = self.required;
         loop {
             let mut after = state.clone();
             let end = self.requests.iter().find(|begin| **begin >= len);

@@ -35,9 +35,9 @@ pub struct Live {
 #[derive(Clone, Copy)]
 pub struct Traffic {
     pub longest_body: u64,
-    /// When so many jobs live, the traffic deletes a job instead of a put.
+    /// When this number of jobs exists, the traffic has deletes instead of puts.
     pub most_jobs: usize,
-    /// One body in so many is much longer. 0: none is.
+    /// One body in this number is much longer. 0: none is.
     pub long_one_in: u64,
 }
 
@@ -235,7 +235,7 @@ impl Server {
 
     /// Notes that nothing that was appended so far may be lost from now on.
     pub fn keep_all(&mut self) {
-        self.history.kept = self.history.len();
+        self.history.required = self.history.len();
     }
 }
 

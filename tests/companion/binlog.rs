@@ -7,7 +7,7 @@ use support::session::{Scene, servers};
 use support::{Server, beanstalkd, program};
 
 /// Jobs of all states in the directory `jobs`, whose server has ended: seven were put,
-/// two are gone, and one segment of ours holds a dozen records or so.
+/// two are deleted, and one segment of ours holds a dozen records or so.
 fn written_by(server: &Path) -> Scene {
     let mut scene = Scene::start(server, &["-b", "jobs", "-f", "0"]);
     scene.tell(

@@ -1,4 +1,4 @@
-//! Who is connected: `clients`.
+//! The list of connections: `clients`.
 
 use std::process;
 use support::session::Scene;

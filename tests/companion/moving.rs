@@ -67,7 +67,7 @@ fn move_leaves_a_job_that_the_other_server_refuses() {
 fn an_interrupted_move_or_copy_finishes_the_jobs_under_way_and_counts_them() {
     on_each_server(&[], |source| {
         let target = Scene::ours();
-        // It is interrupted while it waits for the second server, which stands still.
+        // It is interrupted while it waits for the second server, which is stopped.
         // On a busy machine that may take more than the usual ten seconds.
         let interrupted = |act: &str, key: &str, value: u64, count: u64| {
             target.signal(Signal::SIGSTOP);

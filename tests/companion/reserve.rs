@@ -1,4 +1,4 @@
-//! What `reserve` does with jobs whose reader is slow, or gone.
+//! What `reserve` does with jobs whose reader is slow, or has ended.
 
 use super::support::on_each_server;
 use std::io::Read;

@@ -83,7 +83,7 @@ impl Screen {
         assert!(stty.is_ok_and(|status| status.success()));
     }
 
-    /// What stands on the screen, without spaces at the ends of lines.
+    /// The text on the screen, without spaces at the ends of lines.
     pub fn text(&self) -> String {
         let parser = self.parser.lock().unwrap_or_else(PoisonError::into_inner);
         let contents = parser.screen().contents();

@@ -91,7 +91,7 @@ fn a_command_that_changes_jobs_shows_the_name_of_a_server_with_a_warning_colour(
             ("beanpole -a prod put x", true, Color::Idx(1)),
             ("NO_COLOR=1 beanpole -a prod put x", true, Color::Default),
             ("beanpole copy default mail --to prod", true, Color::Idx(1)),
-            // Who only looks, or reads no screen, is not disturbed.
+            // Commands that change nothing, and those without a terminal, show no warning.
             ("beanpole -a prod peek 1; echo", false, Color::Default),
             ("beanpole -a prod put x 2>&1 | cat", false, Color::Default),
         ] {

@@ -15,11 +15,11 @@ use support::{source, text_of};
 /// The macros whose words are the same in all languages: those of the protocol,
 /// and names.
 const SAME: [&str; 9] = ["Ic", "Dv", "Va", "Ar", "Fl", "Li", "Ql", "Xr", "An"];
-/// The other macros that may stand within a line.
+/// The other macros that may occur within a line.
 const OTHER: [&str; 14] = [
     "It", "Em", "Sx", "No", "Ns", "Op", "Pq", "Dq", "So", "Sc", "Ta", "D1", "Nm", "Nd",
 ];
-/// Bytes by their names. These stand in sentences without a macro.
+/// Bytes by their names. These occur in sentences without a macro.
 const BYTES: [&str; 3] = ["CR", "LF", "NUL"];
 
 /// A part of a page, as far as it is the same in each language.
@@ -88,7 +88,7 @@ fn parts(text: &str) -> Vec<Part> {
             let words = Vec::new();
             parts.push(Part { line, kind, words });
         }
-        // What stands above the first chapter is no text.
+        // There is no text above the first chapter.
         let Some(part) = parts.last_mut().filter(|_| !is_frame) else {
             continue;
         };
@@ -140,7 +140,7 @@ fn words_of_macros(line: &str, titles: &[String]) -> Vec<(String, String)> {
                 words.push((token.to_owned(), format!("dash: {is_dash}")));
             }
         } else if SAME.contains(&current) && !is_punctuation(token) {
-            // In Chinese, punctuation can stand behind the quotes of `So' alone.
+            // In Chinese, punctuation can follow the quotes of `So' alone.
             let kind = if current == "Ql" { "Li" } else { current };
             words.push((kind.to_owned(), token.to_owned()));
         }

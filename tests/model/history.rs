@@ -1,4 +1,4 @@
-//! What has happened, for whoever reads a failure.
+//! What has happened, to be read after a failure.
 
 use crate::naive::{Client, Model, SECOND};
 

@@ -2,7 +2,7 @@
 //! clients and random steps of the clock.
 //!
 //! A failure shows the whole history and its seed. `MODEL_SEED=17` plays the
-//! seed 17 again, `MODEL_RUNS=100000` plays so many seeds.
+//! seed 17 again, `MODEL_RUNS=100000` plays this number of seeds.
 
 #[path = "naive.rs"]
 mod naive;

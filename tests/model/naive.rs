@@ -25,7 +25,7 @@ const JOB_OVERHEAD: usize = 220;
 const WATCH_OVERHEAD: usize = 40;
 const TUBE_OVERHEAD: usize = 1200;
 
-/// A connection may watch so many existing tubes, beside its first one, even if
+/// How many existing tubes a connection may watch, beside its first one, even if
 /// the memory is full.
 const WATCHED_FREELY: usize = 100;
 
@@ -58,7 +58,7 @@ pub struct Model {
     numbers_given: usize,
     burials: u64,
     /// The keys of deleted jobs that are still taken.
-    pub kept: Vec<Kept>,
+    pub tombstones: Vec<Tombstone>,
     counts: BTreeMap<String, u64>,
     /// How often the jobs of a tube had an event, since the tube is there.
     events: BTreeMap<(String, &'static str), u64>,
@@ -103,8 +103,8 @@ pub struct Options {
     pub failed_tries: u32,
 }
 
-/// The key of a deleted job.
-pub struct Kept {
+/// The key of a deleted job, which is still taken.
+pub struct Tombstone {
     pub id: u64,
     pub tube: String,
     pub key: String,
@@ -207,21 +207,21 @@ impl Model {
 
     /// Restarts the server with the jobs that it had, and without clients.
     pub fn restart(&mut self) {
-        let (jobs, kept) = (
+        let (jobs, tombstones) = (
             std::mem::take(&mut self.jobs),
-            std::mem::take(&mut self.kept),
+            std::mem::take(&mut self.tombstones),
         );
-        self.restart_with(jobs, kept, self.last_id);
+        self.restart_with(jobs, tombstones, self.last_id);
     }
 
     /// Restarts the server with these jobs and keys. None of the jobs is
     /// reserved.
-    pub fn restart_with(&mut self, jobs: Vec<Job>, kept: Vec<Kept>, last_id: u64) {
+    pub fn restart_with(&mut self, jobs: Vec<Job>, tombstones: Vec<Tombstone>, last_id: u64) {
         let before = std::mem::take(self);
         *self = Model::new(before.now, before.max_job_size, before.max_memory);
         self.numbers_given = before.numbers_given;
         self.last_id = last_id;
-        self.kept = kept;
+        self.tombstones = tombstones;
         for mut job in jobs {
             if let State::Reserved { .. } = job.state {
                 job.state = State::Ready;
@@ -252,7 +252,7 @@ impl Model {
                 _ => {}
             }
         }
-        self.kept.retain(|kept| kept.until > now);
+        self.tombstones.retain(|key| key.until > now);
         self.end_silently(|_, until| until <= now);
         self.serve();
         for client in self.waiting.clone() {
@@ -295,7 +295,7 @@ impl Model {
             let (_, connection) = self.clients.iter().find(|(one, _)| *one == client).unwrap();
             [connection.gives_up_at, self.deadline_soon_at(client)]
         });
-        let keys = self.kept.iter().map(|kept| kept.until);
+        let keys = self.tombstones.iter().map(|key| key.until);
         pauses.chain(jobs).chain(waits.flatten()).chain(keys).min()
     }
 

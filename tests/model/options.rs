@@ -1,6 +1,8 @@
 //! The three options after a put.
 
-use super::{Client, Job, Kept, LIMIT_OVERHEAD, Model, OPTIONS_OVERHEAD, Options, SECOND, State};
+use super::{
+    Client, Job, LIMIT_OVERHEAD, Model, OPTIONS_OVERHEAD, Options, SECOND, State, Tombstone,
+};
 use super::{commands::name, documents::word, note};
 use std::collections::BTreeSet;
 
@@ -68,15 +70,15 @@ impl Model {
             job.priority = put.priority;
             return Some(format!("INSERTED {id} {state} {}", put.priority));
         }
-        let is_kept = |kept: &&Kept| kept.tube == tube && kept.key == *key;
-        let kept = self.kept.iter().find(is_kept)?;
-        Some(format!("INSERTED {} DELETED", kept.id))
+        let has_key = |one: &&Tombstone| one.tube == tube && one.key == *key;
+        let tombstone = self.tombstones.iter().find(has_key)?;
+        Some(format!("INSERTED {} DELETED", tombstone.id))
     }
 
     /// Keeps the key of a job that is deleted.
     pub(super) fn keep_key(&mut self, job: &Job) {
         if let Some((key, seconds @ 1..)) = &job.options.unique {
-            self.kept.push(Kept {
+            self.tombstones.push(Tombstone {
                 id: job.id,
                 tube: job.tube.clone(),
                 key: key.clone(),
@@ -118,7 +120,7 @@ impl Model {
     }
 
     /// Ends the reservations for which `ends` says so, by the client and the
-    /// time: nobody has said a word about these jobs.
+    /// time: these tries have failed.
     pub(super) fn end_silently(&mut self, ends: impl Fn(Client, u64) -> bool) {
         let mut ended = Vec::new();
         for job in &mut self.jobs {
@@ -166,16 +168,16 @@ impl Model {
 
     pub(super) fn memory_of_options(&self) -> usize {
         let jobs = self.jobs.iter().map(|job| job.options.memory());
-        let kept = self
-            .kept
+        let tombstones = self
+            .tombstones
             .iter()
-            .map(|kept| OPTIONS_OVERHEAD + kept.key.len());
+            .map(|one| OPTIONS_OVERHEAD + one.key.len());
         let limits = self
             .jobs
             .iter()
             .filter_map(|job| job.options.limit.as_ref());
         let limits: BTreeSet<_> = limits.map(|(key, _)| key).collect();
-        jobs.sum::<usize>() + kept.sum::<usize>() + limits.len() * LIMIT_OVERHEAD
+        jobs.sum::<usize>() + tombstones.sum::<usize>() + limits.len() * LIMIT_OVERHEAD
     }
 
     /// What the options of a job that is to be put need.
@@ -189,7 +191,7 @@ impl Model {
         options.memory() + if is_new { LIMIT_OVERHEAD } else { 0 }
     }
 
-    /// What stats-job tells of the options.
+    /// What stats-job shows of the options.
     pub(super) fn facts_of_options(&self, job: &Job) -> Vec<String> {
         let mut facts = Vec::new();
         if let Some((key, seconds)) = &job.options.unique {

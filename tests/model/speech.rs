@@ -131,7 +131,7 @@ impl World {
         }
     }
 
-    /// Mostly one that this client has, if it has any.
+    /// Usually one that this client has, if it has any.
     fn some_job(&mut self, client: Client) -> u64 {
         let is_its = |state| matches!(state, State::Reserved { by, .. } if by == client);
         let jobs = self.model.jobs.iter();

@@ -26,7 +26,7 @@ const END: u64 = 10_000_000_000 * SECOND;
 
 const MOST_CLIENTS: usize = 6;
 
-/// A client that watches so many tubes listens to them.
+/// How many tubes a client with many tubes watches at least.
 const MANY: usize = 20;
 
 type Jobs = BTreeMap<JobId, StoredJob>;
@@ -35,16 +35,15 @@ type Jobs = BTreeMap<JobId, StoredJob>;
 pub struct World {
     engine: Engine,
     model: Model,
-    /// The jobs as a log holds them that is told of every change.
-    kept: Jobs,
-    /// Those who are connected.
+    /// The jobs in a log that records every change.
+    logged: Jobs,
+    /// The connected clients.
     links: BTreeMap<Client, Link>,
     /// How many tubes the clients use, and how many jobs they put: with few,
     /// they get into each other's way more often.
     tubes: usize,
     most_jobs: usize,
-    /// Whether some clients watch so many tubes that the engine does not look
-    /// at all of them.
+    /// Whether some clients watch many tubes.
     are_many_watched: bool,
     pub random: Random,
     history: History,
@@ -68,7 +67,7 @@ impl World {
         World {
             engine: engine(&model),
             model,
-            kept: Jobs::new(),
+            logged: Jobs::new(),
             links: BTreeMap::new(),
             tubes: *random.choose(&[1, 2, 3, speech::TUBES.len()]),
             most_jobs: *random.choose(&[2, 5, 25]),
@@ -166,22 +165,22 @@ impl World {
         self.compare(Vec::new());
     }
 
-    /// Ends the engine, and starts another one with the jobs that were kept.
+    /// Ends the engine, and starts another one with the stored jobs.
     pub fn restart(&mut self) {
         self.history.lines.push("the server starts anew".into());
         self.links.clear();
         self.model.restart();
-        // A reservation that has not ended may not have been kept.
+        // A reservation that has not ended may not have been stored.
         for job in &mut self.model.jobs {
-            job.reserves = self.kept[&JobId(job.id)].counters.reserves;
+            job.reserves = self.logged[&JobId(job.id)].counters.reserves;
         }
         let mut engine = engine(&self.model);
-        for stored in self.kept.values() {
+        for stored in self.logged.values() {
             engine.restore(stored.clone());
         }
         engine.set_next_id(self.engine.next_id());
         self.engine = engine;
-        // What was kept still has delays that have ended: the clock ends them again.
+        // Stored jobs still have delays that have ended: the clock ends them again.
         self.tick();
     }
 
@@ -396,24 +395,24 @@ impl World {
                 Change::Put(id) | Change::Update(id) => {
                     // The job may have been deleted since.
                     if let Some(stored) = self.engine.stored(id) {
-                        self.kept.insert(id, stored);
+                        self.logged.insert(id, stored);
                     }
                 }
                 Change::Delete { id, .. } => {
-                    self.kept.remove(&id).expect("a job in the log");
+                    self.logged.remove(&id).expect("a job in the log");
                     // If its key is still taken, something is left of it.
                     let rest = self.engine.stored(id);
-                    self.kept.extend(rest.map(|rest| (id, rest)));
+                    self.logged.extend(rest.map(|rest| (id, rest)));
                 }
             }
         }
     }
 
-    /// What is kept is what there is.
+    /// The stored jobs are those in the model.
     fn check_kept(&self) {
         let keys = self.engine.keys_of_deleted();
-        assert_eq!(self.kept.len(), self.engine.job_count() + keys);
-        for (&id, stored) in &self.kept {
+        assert_eq!(self.logged.len(), self.engine.job_count() + keys);
+        for (&id, stored) in &self.logged {
             let now = self.now();
             let held = self.engine.stored(id).expect("what is kept is there");
             let (held, stored) = (settled(held, now), settled(stored.clone(), now));

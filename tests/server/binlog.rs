@@ -108,7 +108,7 @@ fn jobs_survive_a_restart_in_files_that_only_their_owner_can_read() {
     client.exchange("reserve", "RESERVED 1 3\r\njob");
 }
 
-/// On shared storage a full disk may leave such a file. Nobody needs it.
+/// On shared storage a full disk may leave such a file, which is not needed.
 #[test]
 fn a_prepared_segment_that_can_be_neither_removed_nor_opened_is_reported_and_left() {
     let directory = Folder::new();
@@ -188,7 +188,7 @@ fn use_up(daemon: Server, port: u16) -> (i32, Vec<String>) {
     (status.code().expect("no signal ended it"), log)
 }
 
-/// Somebody restores a copy of the directory while the server runs.
+/// A copy of the directory is restored while the server runs.
 #[test]
 fn a_server_whose_directory_is_replaced_ends_without_touching_the_new_one() {
     let place = Folder::new();

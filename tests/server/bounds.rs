@@ -14,7 +14,7 @@ fn long_name(number: usize) -> String {
     format!("{number:0>200}")
 }
 
-/// Watches so many tubes with long names.
+/// Watches this number of tubes with long names.
 fn watch_many(client: &mut Client, count: usize) {
     let lines = (0..count).map(|number| format!("watch {}\r\n", long_name(number)));
     client.send(lines.collect::<String>());

@@ -12,7 +12,7 @@ use support::{
     run_command,
 };
 
-/// The answer to a command. `None` if the server is gone.
+/// The answer to a command. `None` if the server has ended.
 fn try_ask(client: &mut Client, command: &str) -> Option<String> {
     client.try_send(format!("{command}\r\n")).ok()?;
     Some(client.reply().ok()?.0)
@@ -42,7 +42,7 @@ struct Known {
     states: Vec<Option<&'static str>>,
 }
 
-/// Puts jobs and changes each once, until the server is gone.
+/// Puts jobs and changes each once, until the server has ended.
 fn work(mut client: Client, seed: usize, known: &mut Vec<Known>) -> Option<()> {
     for round in seed.. {
         let body = format!("{round}-{}", "x".repeat(round * 37 % 900));
@@ -147,7 +147,7 @@ fn on_a_small_disk(work: fn(&str)) {
     result.expect("as it should be");
 }
 
-/// Their puts stand behind lists that they do not read.
+/// Their puts follow lists that they do not read.
 #[test]
 fn clients_that_do_not_read_take_no_room_on_the_disk() {
     on_a_small_disk(|path| {

@@ -113,7 +113,7 @@ fn commands_that_the_server_has_read_are_answered_before_it_ends() {
                 }
                 assert_eq!(replies.len(), BATCH);
                 assert!(replies.iter().all(|reply| reply.starts_with("INSERTED ")));
-                // After the first message, nobody receives any more.
+                // After the first message, the receiver is closed.
                 let (Ok(()) | Err(_)) = sender.send(());
             }
         });

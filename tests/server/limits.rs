@@ -14,7 +14,7 @@ use support::{
 #[test]
 fn a_connection_above_the_limit_is_closed_and_a_closed_one_makes_room() {
     // Their address has all its places, too. But that the server is full is asked
-    // first: who is refused for that counts for no address.
+    // first: a client that is refused for that counts for no address.
     let limits = [
         "-V",
         "--max-connections",
@@ -83,7 +83,7 @@ fn come_one_after_the_other(options: &[&str]) {
         let (Ok(()) | Err(_)) = client.shutdown(Shutdown::Both);
         is_refused
     });
-    // On a busy machine the system may tell the server too late.
+    // On a busy machine the system may notify the server too late.
     let refused = refused.count();
     assert!(refused <= 15, "{refused} of 300 were refused");
 }
@@ -286,7 +286,7 @@ fn an_idle_client_is_disconnected_unless_it_waits_or_holds_a_job() {
     waiting.expect("WATCHING 2\r\n");
     let (mut silent, mut stalled) = (Client::connect(port), Client::connect(port));
     stalled.send("put 0 0 1 1000\r\nhalf of it");
-    // These clients have large buffers, which they first give back.
+    // These clients have large buffers, which are trimmed first.
     let (mut announcing, mut halved) = (Client::connect(port), Client::connect(port));
     announcing.send("put 0 0 1 3000\r\n");
     halved.send(format!("put 0 0 1 16000\r\n{}", "x".repeat(5000)));

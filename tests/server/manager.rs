@@ -1,4 +1,4 @@
-//! What the daemon tells the service manager.
+//! The daemon's notifications to the service manager.
 
 use nix::sys::signal::Signal;
 use std::os::linux::net::SocketAddrExt;

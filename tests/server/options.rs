@@ -241,7 +241,7 @@ fn the_log_names_clients_and_commands_but_no_bodies() {
 
 #[test]
 fn lines_for_the_journal_have_a_priority_and_no_time() {
-    // systemd tells which file is the standard error. Here the shell finds that
+    // systemd says which file is the standard error. Here the shell finds that
     // out.
     let line = r#"
         JOURNAL_STREAM=$(stat -L -c %d:%i /dev/fd/2) exec "$0" "$@"

@@ -191,7 +191,7 @@ fn a_client_that_does_not_read_delays_no_other_client() {
         client.delete(id);
     }
     // The replies that these clients were sent are still right. The server has
-    // executed the rest of their commands when they read, and the job was gone.
+    // executed the rest of their commands when they read, and the job was deleted.
     for one in &mut stuck {
         let found: Vec<_> = (0..16).map(|_| one.job_or_none()).collect();
         let were_sent = found.iter().take_while(|job| job.is_some()).count();

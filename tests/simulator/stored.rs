@@ -2,7 +2,7 @@
 
 use crate::engine::{StoredJob, StoredOptions, StoredState};
 use crate::protocol::JobId;
-use crate::simulator::naive::{Job, Kept, Options, State};
+use crate::simulator::naive::{Job, Options, State, Tombstone};
 
 /// A job of the log, as a job of the model.
 pub fn in_the_model(stored: StoredJob) -> Job {
@@ -48,12 +48,12 @@ pub fn in_the_model(stored: StoredJob) -> Job {
 }
 
 /// What is left of a deleted job, as the model has it.
-pub fn key_in_the_model(stored: StoredJob) -> Kept {
+pub fn tombstone_in_the_model(stored: StoredJob) -> Tombstone {
     let options = stored.options.expect("it has a key").options;
     let StoredState::Deleted { until } = stored.state else {
         unreachable!("it is deleted");
     };
-    Kept {
+    Tombstone {
         id: stored.id.0,
         tube: stored.tube.to_string(),
         key: options.unique.expect("it has a key").key.to_string(),

@@ -113,7 +113,7 @@ impl<S: Read + Write> Client<S> {
         self.0.get_mut().write_all(bytes.as_ref())
     }
 
-    /// Reads so many lines, or fewer if the connection ends.
+    /// Reads this number of lines, or fewer if the connection ends.
     pub fn lines(&mut self, count: usize) -> Vec<String> {
         let lines = (&mut self.0).lines().take(count);
         lines.map_while(Result::ok).collect()
@@ -177,7 +177,7 @@ impl<S: Read + Write> Client<S> {
             Err(error) if error.kind() != ErrorKind::ConnectionReset => {
                 panic!("expecting the end: {error}")
             }
-            // Who is reset has got the end as well: the server has not read all.
+            // A reset is an end as well: the server has not read all.
             Ok(_) | Err(_) => assert_eq!(String::from_utf8_lossy(&rest), ""),
         }
     }

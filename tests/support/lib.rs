@@ -4,7 +4,7 @@
 //!
 //! *A test has one deadline.* All that a thread of a test waits for has to come within
 //! `DEADLINE` from its first wait; what does not come fails the test, and the test
-//! harness tells its name.
+//! harness prints its name.
 //!
 //! *A test runs if what it needs is there*: root, another server, a shell. If it is
 //! not, the test says so with [`left_out`], and `make check` says it once more at its
@@ -126,7 +126,7 @@ pub fn left_out(needs: &str) {
     }
 }
 
-/// Whether we are root, who may mount. Otherwise the test is left out.
+/// Whether we are root and may mount. Otherwise the test is left out.
 #[track_caller]
 pub fn as_root() -> bool {
     let is_root = is_mighty();
@@ -136,7 +136,7 @@ pub fn as_root() -> bool {
     is_root
 }
 
-/// Whether this is root, who may mount. (In some containers, root may not.)
+/// Whether this is root and may mount. (In some containers, root may not.)
 pub fn is_mighty() -> bool {
     let try_it = || Command::new("unshare").args(["-m", "true"]).output();
     nix::unistd::geteuid().is_root() && try_it().is_ok_and(|tried| tried.status.success())

@@ -2,7 +2,7 @@
 //!
 //! If a test asks the system for a free port and lets go of it, another process
 //! may get the same port. So the port stays bound to a socket of ours that does
-//! not listen. The system then gives the port to nobody else, and a client that
+//! not listen. The system then gives the port to no other program, and a client that
 //! connects is refused. A server that is told the number can listen there, as
 //! often as it is started, if it sets `SO_REUSEADDR`. Servers do that so that
 //! they can be restarted.

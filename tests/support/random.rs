@@ -49,7 +49,7 @@ impl Random {
         below.ok().expect("less than the limit")
     }
 
-    /// True once in so many times.
+    /// True once in this number of times.
     pub fn one_in<N: TryFrom<u64> + TryInto<u64> + Default + PartialEq>(
         &mut self,
         times: N,

@@ -42,7 +42,7 @@ pub fn program(name: &str) -> PathBuf {
 /// Makes what the processes of a test inherit the same wherever the tests run. Called
 /// by all that start one.
 ///
-/// Who starts the tests may ignore signals, as `nohup` does, and programs would inherit
+/// The process that starts the tests may ignore signals, as `nohup` does, and programs would inherit
 /// that; a signal that is handled here has its usual effect in them. And shells and
 /// editors leak descriptors: all that is ours is closed when another program begins, so
 /// what is not was leaked to us.

@@ -19,7 +19,7 @@ pub struct Story {
 /// One thing that a client or the world does, or that a client must see.
 #[derive(Clone)]
 pub struct Step {
-    /// Where it stands in the file, from 1.
+    /// Its line in the file, from 1.
     pub line: usize,
     /// The client that does or sees it; empty if it is no client's step.
     pub client: String,

@@ -51,7 +51,8 @@ pub fn unread_jobs(server: &Server) {
     }
 }
 
-/// Sends what the server takes at once, which reads no more from one who does not read.
+/// Sends what the server takes at once; it does not read from a client that does not
+/// read.
 fn send_without_waiting(client: &Client, bytes: &[u8]) {
     let mut stream = client.stream();
     stream.set_nonblocking(true).expect("a socket");
@@ -146,7 +147,7 @@ fn enter(client: &mut Client, tube: &str) {
     client.exchange("ignore default", "WATCHING 1");
 }
 
-/// Reserves so many jobs, and deletes them if it should.
+/// Reserves this number of jobs, and deletes them if it should.
 fn take(client: &mut Client, count: usize, and_delete: bool) {
     client.send("reserve\r\n".repeat(count));
     let ids: Vec<u64> = (0..count).map(|_| client.job().id).collect();

@@ -4,7 +4,7 @@
 //! A seed makes a stream of commands (`generate`). They are valid, nearly valid
 //! or garbage, and come on up to four connections, in segments of any size.
 //! Both servers get the stream step by step (`duel`). All replies are compared,
-//! except what must differ (`mask`). If there is a difference, the test tells
+//! except what must differ (`mask`). If there is a difference, the test prints
 //! the seed, makes the stream as small as it can (`shrink`), and prints it in
 //! the notation of the transcripts.
 //!
@@ -29,7 +29,7 @@ use std::{env, process};
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How many commands a stream has.
 const COMMANDS: usize = 600;
-/// After so many different streams, no more are played.
+/// After this number of different streams, no more are played.
 const ENOUGH: usize = 10;
 
 fn main() -> ExitCode {

@@ -46,7 +46,7 @@ impl Legacy {
 
     /// The power is cut.
     pub fn lose(&mut self) {
-        self.history.kept = self.durable;
+        self.history.required = self.durable;
         self.may_be_torn = true;
     }
 
@@ -107,7 +107,7 @@ impl Legacy {
                 "at no moment after what was told were the jobs as they are: found {ids:?}, \
                  told {:?} and {} of {} changes",
                 there.borrow(),
-                self.history.kept,
+                self.history.required,
                 self.history.len()
             );
         }

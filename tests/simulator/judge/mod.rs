@@ -15,7 +15,7 @@ use crate::protocol::{JobId, Reply};
 use crate::simulator::history::{History, Jobs, apply};
 use crate::simulator::naive::{self, Model};
 use crate::simulator::plan::Plan;
-use crate::simulator::stored::{in_the_model, key_in_the_model};
+use crate::simulator::stored::{in_the_model, tombstone_in_the_model};
 use crate::simulator::stream::Peer;
 use crate::simulator::{threads, world};
 use engine::{Asking, Real};
@@ -113,10 +113,11 @@ pub fn begin(legacy: &mut Legacy, engine: &Engine, next_id: JobId, now: Time, pl
         config.max_job_size as usize,
         config.max_memory.map(|bytes| bytes as usize),
     );
-    let (kept, there): (Vec<_>, Vec<_>) = jobs.values().cloned().partition(StoredJob::is_deleted);
+    let (tombstones, there): (Vec<_>, Vec<_>) =
+        jobs.values().cloned().partition(StoredJob::is_deleted);
     model.restart_with(
         there.into_iter().map(in_the_model).collect(),
-        kept.into_iter().map(key_in_the_model).collect(),
+        tombstones.into_iter().map(tombstone_in_the_model).collect(),
         next_id.0 - 1,
     );
     model.tick();
@@ -197,7 +198,7 @@ pub fn end(legacy: Legacy, degree: &Degree, is_closed: bool, has_failed: bool) -
     };
     let mut history = judge.history;
     for caller in &judge.callers {
-        history.kept = history.kept.max(caller.told(has_failed));
+        history.required = history.required.max(caller.told(has_failed));
     }
     let ended_at = judge.ended_at;
     // The next one finds what was there when it took the lock.
@@ -213,20 +214,20 @@ pub fn end(legacy: Legacy, degree: &Degree, is_closed: bool, has_failed: bool) -
     };
     let has_broken = has_failed && world::has_broken();
     if !has_broken {
-        history.kept = history.kept.max(in_time(written));
+        history.required = history.required.max(in_time(written));
     }
     let durable = match degree {
         _ if is_closed => history.len(),
-        Degree::Always => history.kept,
+        Degree::Always => history.required,
         Degree::After(_) | Degree::Never if has_broken => 0,
         Degree::After(span) => in_time(*span),
         Degree::Never => 0,
     };
     if is_closed {
-        history.kept = history.len();
+        history.required = history.len();
     } else if world::has_lost_sync() {
         // What is only in the cache may be lost at any time.
-        history.kept = history.kept.min(durable);
+        history.required = history.required.min(durable);
     }
     Legacy {
         history,
@@ -322,7 +323,7 @@ pub fn jobs() -> impl Iterator<Item = u64> {
 
 /// How long the keys of deleted jobs stay taken.
 pub fn time_of_keys() -> Duration {
-    let until = watch(|judge| judge.model.kept.iter().map(|kept| kept.until).max());
+    let until = watch(|judge| judge.model.tombstones.iter().map(|key| key.until).max());
     let until = until.flatten().unwrap_or_default();
     Duration::from_nanos(until.saturating_sub(world::wall_clock()))
 }
@@ -628,7 +629,7 @@ impl Caller {
         bytes.truncate(self.written.unwrap_or(bytes.len()));
         let mut heard = &bytes[..];
         let mut expected = self.expected.iter().enumerate();
-        let mut kept = 0;
+        let mut required = 0;
         while let Some(reply) = next_reply(&mut heard) {
             let name = &self.name;
             let Some((number, right)) = expected.next() else {
@@ -639,7 +640,7 @@ impl Caller {
                 "{name} waited when the server stopped, and was told {reply:?}"
             );
             if normal(&reply) == normal(&right.text) {
-                kept = kept.max(right.depends_on);
+                required = required.max(right.depends_on);
             } else {
                 let is_failure = reply == "INTERNAL_ERROR\r\n" && has_failed;
                 assert!(
@@ -649,7 +650,7 @@ impl Caller {
                 );
             }
         }
-        kept
+        required
     }
 }
 
