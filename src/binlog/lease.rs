@@ -174,7 +174,11 @@ impl Fenced {
 /// No name is changed any more after another server has taken the directory over.
 impl Storage for Fenced {
     fn list(&self) -> io::Result<Vec<String>> {
-        self.directory.list()
+        let mut names = self.directory.list()?;
+        for name in &mut names {
+            name.truncate(name.trim_end_matches(&self.suffix).len());
+        }
+        Ok(names)
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn File>> {
@@ -536,6 +540,9 @@ mod tests {
         assert_eq!(fenced.name("binlog.2"), "binlog.2");
         let own = format!("binlog.spare2{}", fenced.suffix);
         assert_eq!(fenced.name("binlog.spare2"), own);
+        fenced.create("binlog.spare2").unwrap();
+        let listed = |name: &str| fenced.list().unwrap().contains(&name.to_owned());
+        assert!(directory.path().join(&own).exists() && listed("binlog.spare2") && !listed(&own));
     }
 
     #[test]

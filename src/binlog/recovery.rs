@@ -147,11 +147,11 @@ impl Opening {
     ) -> Result<Binlog, Error> {
         let asked = self.asked_len().next_multiple_of(BLOCK);
         let mut len = asked;
-        self.remove_prepared()?;
         let storage = &*self.storage;
         let first = loop {
+            self.remove_prepared()?;
             match prepare(storage, 0, 4 * len, len) {
-                Err(error) if error.is_full() && len > BLOCK && self.remove_prepared().is_ok() => {
+                Err(error) if error.is_full() && len > BLOCK => {
                     len = (len / 2).next_multiple_of(BLOCK);
                 }
                 made => break made?,
@@ -202,19 +202,19 @@ impl Opening {
             found, file, end, ..
         } = &newest;
         let on = |action| Error::on(action, found.name());
-        let has_own_blocks = has_room(file.unshare()).map_err(on("prepare"))?;
         newest.make_durable()?;
         self.notices.extend(newest.drop_torn_tail()?);
         import::remove_left_over(&mut self, &theirs)?;
         old.iter().for_each(|found| self.remove_unneeded(found));
         // Without room for all its blocks, the file ends with its records. (A copy of a
-        // file may have holes.)
-        let mut len = *end;
-        if has_own_blocks {
-            match has_room(file.allocate(found.len)).map_err(on("prepare"))? {
-                true => len = found.len,
-                false => file.set_len(len).map_err(on("cut"))?,
-            }
+        // file may have holes, or share its blocks.)
+        let has_blocks = file.unshare().and_then(|()| file.allocate(found.len));
+        let len = match has_room(has_blocks).map_err(on("prepare"))? {
+            true => found.len,
+            false => *end,
+        };
+        if len < found.len {
+            file.set_len(len).map_err(on("cut"))?;
         }
         let writer = Writer::new(found.number, found.place(*end).salt, file.clone(), *end);
         let prepared = adopt(&*self.storage)?;
@@ -310,11 +310,9 @@ impl Opening {
         let names = self.storage.list();
         let names = names.map_err(Error::on("list", "the files"))?;
         let prepared = names.iter().filter(|name| prepared_slot(name).is_some());
-        for name in prepared.map(String::as_str).chain([PREPARED]) {
-            match self.storage.remove(name) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                removed => removed.map_err(Error::on("remove", name))?,
-            }
+        for name in prepared {
+            let removed = self.storage.remove(name);
+            removed.map_err(Error::on("remove", name))?;
         }
         Ok(())
     }

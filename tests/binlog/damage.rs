@@ -283,7 +283,7 @@ fn a_start_tolerates_a_full_disk_and_no_other_error() {
         .filter(is_tolerated)
         .collect();
     // For the records, for the segment's file, and for three prepared segments.
-    let newest = ["unshare: ", "write: ", "allocate: "];
+    let newest = ["write: ", "unshare: ", "allocate: "];
     let spare = ["allocate: ", "unshare: ", "sync: "];
     let names = disk.names();
     let spares = names
