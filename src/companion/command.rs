@@ -215,14 +215,6 @@ impl Invocation {
         self.connect_to(self.address())
     }
 
-    /// The addresses of the servers.
-    pub fn addresses(&self) -> Vec<Address> {
-        self.servers
-            .iter()
-            .map(|server| server.address.clone())
-            .collect()
-    }
-
     /// A connection to this server.
     pub fn connect_to(&self, address: &Address) -> Outcome<Client> {
         Client::connect(address, self.patience)

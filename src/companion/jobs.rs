@@ -245,7 +245,7 @@ pub struct Found {
 
 impl Found {
     /// Does this work to the jobs, and to no others, whatever producers add.
-    /// `doing` is for the bar. Prints how many are done, even after a failure.
+    /// `doing` is for the progress. Prints how many are done, even after a failure.
     pub fn act<W: Work>(mut self, doing: &'static str, work: &mut W) -> Outcome {
         if self.is_trial {
             return self.try_out();

@@ -36,7 +36,7 @@ fn load_shows_its_progress_at_a_terminal() {
         screen.wait_for("loading ");
         scene.write("go", "");
         assert_eq!(screen.wait(), Some(0));
-        // The bar goes, and the output has nothing of it.
+        // The progress goes, and the output has nothing of it.
         screen.wait_until("nothing", |screen| screen.trim().is_empty());
         scene.tell("$ beanpole ls -q | wc -l | cmp - out");
     });

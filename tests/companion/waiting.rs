@@ -1,5 +1,5 @@
-//! `bury --wait` and `delete --wait`: they take a job that a worker has at the
-//! moment at which that is over.
+//! `--wait` of the acts on jobs: they take a job that a worker has at the moment at
+//! which that is over.
 
 use super::support::{ended, on_each_server};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -103,6 +103,23 @@ fn bury_and_delete_with_wait_take_a_job_when_its_worker_is_lost_late_or_releases
         assert_eq!(ended(bury), (Some(0), String::new()));
         assert_eq!(ended(delete).0, Some(0));
         scene.tell("$ beanpole ls mail -q --pri 7\n1\n2\n3\n$ beanpole ls mail -q --state buried | wc -l\n3");
+    });
+}
+
+#[test]
+fn release_and_kick_job_with_wait_act_when_the_worker_releases_the_job() {
+    on_each_server(&[], |scene| {
+        scene.tell("$ beanpole put -q -t mail one two");
+        let mut client = scene.connect();
+        for (id, act) in [(1, "release 1 -p 7 -d 1000"), (2, "kick-job 2")] {
+            let mut held = worker(&scene);
+            let before = client.count("cmd-stats-job");
+            let waiting = scene.begin(&format!("beanpole {act} --wait 1m"));
+            eventually("it to wait", || client.count("cmd-stats-job") > before);
+            held.exchange(&format!("release {id} 0 0"), "RELEASED");
+            assert_eq!(ended(waiting), (Some(0), String::new()));
+        }
+        scene.tell("$ beanpole ls mail -q --state delayed --pri 7\n1\n$ beanpole ls mail -q --state ready\n2");
     });
 }
 

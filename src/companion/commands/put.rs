@@ -85,7 +85,7 @@ impl Run for Put {
             return Failure::usage("the keys are too long together");
         }
         let options = Some(options).filter(|options| *options != PutOptions::default());
-        let mut client = Client::first_of(&invocation.addresses(), invocation.patience)?;
+        let mut client = Client::first_of(&invocation.servers, invocation.patience)?;
         if options.is_some() && !client.knows_options()? {
             return Failure::refused("the server does not know --unique, --limit and --tries");
         }

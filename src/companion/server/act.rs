@@ -74,7 +74,7 @@ impl Act {
         }
     }
 
-    /// What a person is asked for, and what a bar says of it.
+    /// What a person is asked for, and what its progress is called.
     pub fn names(self) -> (&'static str, &'static str) {
         match self {
             Act::Delete => ("Delete", "deleting"),
@@ -202,8 +202,13 @@ impl Work for WhenFree {
             let there = jobs_of(client, left.iter().copied())?;
             let there: HashMap<_, _> = there.iter().map(|job| (job.id, job.state)).collect();
             gone.extend(left.extract_if(.., |id| !there.contains_key(id)));
-            // It is buried already, and keeps its priority.
-            left.retain(|id| act != Act::Bury(None) || there[id] != State::Buried);
+            // A job may be as it should be already; then it keeps its priority.
+            let wanted = match act {
+                Act::Bury(None) => Some(State::Buried),
+                Act::Kick => Some(State::Ready),
+                _ => None,
+            };
+            left.retain(|id| wanted != Some(there[id]));
             left = act.to(client, &left)?;
         }
         gone.extend(left);
@@ -226,7 +231,7 @@ pub struct Task {
 }
 
 impl Task {
-    /// Work on up to `left` jobs, with a bar.
+    /// Work on up to `left` jobs, with its progress.
     pub fn new(what: &'static str, left: u64) -> Outcome<Task> {
         Ok(Task {
             progress: Some(Progress::new(what, Some(left))),
@@ -281,7 +286,7 @@ impl Task {
         }
     }
 
-    /// Removes the bar. Returns how many jobs are done, and the failure if a
+    /// Clears the progress. Returns how many jobs are done, and the failure if a
     /// signal has ended the work.
     pub fn end(self) -> (u64, Outcome<()>) {
         let (done, total) = (self.done, self.done + self.left);

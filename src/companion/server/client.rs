@@ -7,7 +7,7 @@
 //! lost.
 
 use crate::failure::{Failure, Outcome, plain};
-use crate::server::address::Address;
+use crate::server::address::{Address, Server};
 use crate::server::reply::{Job, LARGEST_BODY, Parsed, RawReply, Reply, too_large};
 use crate::server::stats::{self, Facts, JobFacts, State};
 use crate::signals::timeout_until;
@@ -77,13 +77,13 @@ impl Client {
 
     /// Connects to the first of these servers that serves. If there are
     /// several, one that accepts a connection and does not answer does not.
-    pub fn first_of(addresses: &[Address], patience: Duration) -> Outcome<Client> {
-        if let [only] = addresses {
-            return Client::connect(only, patience);
+    pub fn first_of(servers: &[Server], patience: Duration) -> Outcome<Client> {
+        if let [only] = servers {
+            return Client::connect(&only.address, patience);
         }
         let mut reasons = Vec::new();
-        for address in addresses {
-            let client = Client::connect(address, patience).and_then(|mut client| {
+        for server in servers {
+            let client = Client::connect(&server.address, patience).and_then(|mut client| {
                 client.call("list-tube-used")?;
                 Ok(client)
             });

@@ -224,7 +224,7 @@ impl Held {
     fn try_to_take_back(&self) -> Outcome<Link> {
         let id = self.job.id;
         let later = |reason: &str| Failure::refused(reason);
-        let mut client = Client::first_of(&self.common.addresses, ATTEMPT)?;
+        let mut client = Client::first_of(&self.common.servers, ATTEMPT)?;
         client.watch_only(&self.common.options.tubes)?;
         let Some(now) = client.job(id)? else {
             return Ok(Link::Forgotten);

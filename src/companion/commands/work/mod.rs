@@ -17,7 +17,7 @@ mod process;
 
 use crate::command::{Invocation, Run};
 use crate::failure::{Failure, Outcome, Status, plain};
-use crate::server::address::{ADDRESS_VARIABLE, Address};
+use crate::server::address::{ADDRESS_VARIABLE, Address, Server};
 use crate::server::client::{self, Client, Event};
 use crate::server::reply::Job;
 use crate::server::stats::Facts;
@@ -90,7 +90,7 @@ impl Run for Work {
         let calls = calls.collect::<Outcome<_>>()?;
         // The thread that waits for signals may outlive the slots.
         let common: &'static Common = Box::leak(Box::new(Common {
-            addresses: invocation.addresses(),
+            servers: invocation.servers.clone(),
             patience: invocation.patience,
             calls,
             adrift: Arc::default(),
@@ -142,7 +142,7 @@ impl Run for Work {
 pub struct Common {
     pub options: Work,
     /// The servers; the first one that serves is used.
-    pub addresses: Vec<Address>,
+    pub servers: Vec<Server>,
     /// How long the server may be silent before we give up.
     pub patience: Duration,
     /// What wakes each slot.
@@ -328,7 +328,7 @@ impl Slot {
         let mut client = match self.client.take() {
             Some(client) => client,
             None => {
-                let mut client = Client::first_of(&common.addresses, common.patience)?;
+                let mut client = Client::first_of(&common.servers, common.patience)?;
                 client.watch_only(&common.options.tubes)?;
                 client
             }
