@@ -3,9 +3,9 @@
 
 use crate::command::{Interval, Invocation, ids};
 use crate::failure::{Failure, Outcome, Status};
-use crate::server::act::{Act, Task, WhenFree, Work, complain_of_each};
+use crate::server::act::{Act, Task, WhenFree, Work};
 use crate::server::client::Client;
-use crate::server::finder::{Scope, each_body, jobs_of, pages};
+use crate::server::finder::{Scope, each_body, pages};
 use crate::server::stats::{JobFacts, State, free_states};
 use crate::server::tubes::{Pattern, Patterns};
 use crate::text::output::{confirm, print};
@@ -13,7 +13,6 @@ use crate::values::parse;
 use beanpole::protocol::{JobId, Priority, TubeName};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::os::unix::ffi::OsStrExt;
@@ -179,6 +178,9 @@ impl Chosen {
             let ids = match (tubes.0.is_empty(), is_bare) {
                 (false, _) => return Failure::usage("give ids or --tube, not both"),
                 (_, false) => return Failure::usage("ids and conditions exclude each other"),
+                _ if self.dry_run => {
+                    return Failure::usage("--dry-run counts jobs of tubes; peek shows ids");
+                }
                 _ => ids(operands)?,
             };
             return Ok(Found {
@@ -186,7 +188,7 @@ impl Chosen {
                 ids,
                 what: String::new(),
                 named: true,
-                is_trial: self.dry_run,
+                is_trial: false,
                 status: Status::Done,
             });
         }
@@ -248,7 +250,7 @@ impl Found {
     /// `doing` is for the progress. Prints how many are done, even after a failure.
     pub fn act<W: Work>(mut self, doing: &'static str, work: &mut W) -> Outcome {
         if self.is_trial {
-            return self.try_out();
+            return print(format!("{}\n", self.ids.len()));
         }
         let mut task = Task::new(doing, self.ids.len() as u64)?;
         let outcome = task.carry_out(work, &mut self.client, &self.ids, self.named);
@@ -260,21 +262,6 @@ impl Found {
         }
         outcome.and(interrupted)?;
         Ok(if all { self.status } else { Status::No })
-    }
-
-    /// Says to how many something could be done.
-    fn try_out(mut self) -> Outcome {
-        let ids: BTreeSet<JobId> = self.ids.iter().copied().collect();
-        if !self.named {
-            return print(format!("{}\n", ids.len()));
-        }
-        let mut free = jobs_of(&mut self.client, ids.iter().copied())?;
-        free.retain(|job| job.state != State::Reserved);
-        print(format!("{}\n", free.len()))?;
-        let free = free.iter().map(|job| job.id).collect();
-        let others: Vec<JobId> = ids.difference(&free).copied().collect();
-        complain_of_each(&mut self.client, &others)?;
-        Ok(Status::done_if(others.is_empty()))
     }
 }
 

@@ -25,7 +25,7 @@ const COMPLETED: [(&str, &str); 6] = [
     ("beanpole cl", "clear clients"),
     ("beanpole ki", "kick kick-job"),
     ("beanpole --ver", "--version"),
-    ("beanpole reserve --de", "--delay --delete"),
+    ("beanpole reserve --t", "--timeout --tube"),
     ("beanpole clear --state b", "buried"),
 ];
 

@@ -192,9 +192,7 @@ impl Puts<'_> {
         let mut refused = None;
         self.answered += replies.len();
         for (origin, reply) in origins.iter().zip(&replies) {
-            if let Some(id) = writer::id(reply)
-                && (!is_quiet || matches!(reply, Reply::Buried(_)))
-            {
+            if let Some(id) = writer::id(reply).filter(|_| !is_quiet) {
                 self.ids.line(id)?;
             }
             match reply {

@@ -16,7 +16,7 @@ use crate::server::stats::JobFacts;
 use crate::server::writer::NewJob;
 use crate::text::output::{Output, complain};
 use crate::values::parse;
-use beanpole::protocol::{JobId, Priority, Seconds};
+use beanpole::protocol::{JobId, Seconds};
 use clap::Args;
 use std::collections::HashSet;
 use std::num::NonZeroU64;
@@ -41,12 +41,6 @@ pub struct Reserve {
     /// bury them once their bodies are written
     #[arg(long, group = "end")]
     bury: bool,
-    /// the priority, smaller is sooner (default: the job's)
-    #[arg(short, long, value_name = "PRI", value_parser = parse::<Priority>)]
-    priority: Option<Priority>,
-    /// how long it stays delayed (default: 0)
-    #[arg(short, long, value_name = "TIME", value_parser = parse::<Seconds>)]
-    delay: Option<Seconds>,
     #[command(flatten)]
     bodies: Bodies,
 }
@@ -59,8 +53,8 @@ impl Run for Reserve {
     fn run(self, invocation: &Invocation) -> Outcome {
         let act = match (self.delete, self.bury) {
             (true, _) => Act::Delete,
-            (_, true) => Act::Bury(self.priority),
-            _ => Act::Release(self.priority, self.delay.unwrap_or(Seconds(0))),
+            (_, true) => Act::Bury(None),
+            _ => Act::Release(None, Seconds(0)),
         };
         let is_kept = matches!(act, Act::Release(..));
         let mut client = invocation.connect()?;
