@@ -29,9 +29,9 @@ pub enum Failure {
     Unreachable(String),
     /// The server, a file or a process refused.
     Refused(String),
-    /// A signal told us to stop, and the work that was under way is finished.
+    /// A signal asked us to stop, and the work that was under way is finished.
     Interrupted(String),
-    /// The reader of the output is gone, so there is nobody to tell anything.
+    /// The reader of the output has ended, so no message can reach it.
     OutputClosed,
 }
 

@@ -3,12 +3,11 @@
 //! httparse reads the heads.
 //!
 //! Each connection has a thread. The number of connections is bounded: for one
-//! more, the oldest one is closed. So whoever connects and sends nothing, or
-//! takes no answer, takes nobody's place, and no number of clients makes this
-//! program grow.
+//! more, the oldest one is closed. So clients that send nothing, or read no answer,
+//! do not block others, and no number of clients makes this program grow.
 //!
-//! It leaves out connections that stay open, encodings of bodies, the words
-//! after a status, and TLS.
+//! It leaves out connections that stay open, encodings of bodies, the reason
+//! phrases of statuses, and TLS.
 
 use crate::failure::{Failure, Outcome};
 use crate::server::reply::number;
@@ -68,8 +67,8 @@ const MOST_CONNECTIONS: usize = 64;
 /// The stack of a thread, in bytes.
 const STACK: usize = 512 << 10;
 
-/// Nothing is loaded from elsewhere, nothing runs that stands in the page, and
-/// no other page may show or keep this one.
+/// Nothing is loaded from elsewhere, no code within the page runs, and no other page
+/// may embed or cache this one.
 const SAFETY: &str = "\
     Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'; \
     img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; \
@@ -98,9 +97,8 @@ impl Request {
         found.map_or("", |(_, value)| value)
     }
 
-    /// Whether the browser asked for us by a name that is ours: a page of
-    /// another site may give its own name our address. Nobody can give another
-    /// meaning to an address in numbers.
+    /// Whether the browser used a name of ours: a page of another site may have its
+    /// own name resolve to our address. A numeric address cannot be redefined.
     fn is_for(&self, hosts: &[String]) -> bool {
         let host = self.header("host").unwrap_or_default();
         let is_port = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
@@ -145,7 +143,7 @@ impl Answer {
     }
 }
 
-/// A server that is gone or refuses is a 502; a 503 is our own.
+/// A server that is lost or refuses is a 502; a 503 is our own.
 impl From<Failure> for Answer {
     fn from(failure: Failure) -> Answer {
         let status = match failure {

@@ -1,7 +1,7 @@
 //! Reads a log without a server and without changing it, even if it is damaged:
-//! every record with its place, and every stretch that cannot be read.
+//! every record with its offset, and every range that cannot be read.
 //!
-//! A server that opens a log stops at the first flaw. Here reading goes on
+//! A server that opens a log stops at the first flaw. Here reading continues
 //! after it: the checksum of a frame depends on its place, so a frame whose
 //! checksum is right was written at that very place.
 
@@ -54,7 +54,7 @@ pub enum Finding {
 }
 
 impl Inspection {
-    /// Locks a directory and looks at its files.
+    /// Locks a directory and reads its files.
     pub fn of(path: &Path) -> Result<Inspection, Error> {
         let (directory, _) = lock(path, false)?;
         let files = find(&directory)?.into_iter().map(|(_, found)| found);

@@ -29,7 +29,7 @@ pub struct Conditions {
     /// only jobs less than TIME old (default: all)
     #[arg(long, value_name = "TIME", value_parser = parse::<Duration>)]
     younger: Option<Duration>,
-    /// only jobs reserved at least so often (default: all)
+    /// only jobs reserved at least this number of times (default: all)
     #[arg(long, value_name = "N")]
     tries: Option<NonZeroU64>,
     /// only jobs of this priority (default: all)

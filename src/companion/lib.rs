@@ -1,4 +1,4 @@
-//! The companion program, `beanpole`: looks into a server and works with it.
+//! The companion program, `beanpole`: inspects a server and works with it.
 //!
 //! It speaks the protocol as any client does, so it works with beanstalkd as
 //! well as with beanpoled. It shares with the daemon only the words of the
@@ -121,7 +121,7 @@ impl Run for Completion {
 ///
 /// Exit statuses: 0 done, 1 the answer is no, 2 usage, 3 no server, 4 the
 /// server or the system refused, 130 interrupted, 141 the output was closed.
-/// The manual tells which commands differ.
+/// The manual says which commands differ.
 pub fn run(arguments: Vec<OsString>) -> ExitCode {
     let mut words = arguments.iter();
     let command = words.find_map(|word| commands().find(|command| word == command.name));

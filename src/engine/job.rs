@@ -167,7 +167,7 @@ impl StoredJob {
     }
 
     /// The unique key of a deleted job, and when it is free.
-    pub fn kept_key(&self) -> Option<(&Unique, Time)> {
+    pub fn taken_key(&self) -> Option<(&Unique, Time)> {
         match self.state {
             StoredState::Deleted { until } => Some((self.unique()?, until)),
             _ => None,
@@ -191,7 +191,7 @@ impl StoredJob {
     pub fn changed_at(&self) -> Time {
         let waits_from = match self.state {
             StoredState::Delayed { until } => until - self.delay,
-            StoredState::Deleted { until } => until - self.key_kept(),
+            StoredState::Deleted { until } => until - self.key_taken_for(),
             StoredState::Ready | StoredState::Buried { .. } => Time::default(),
         };
         self.created_at.max(waits_from)
@@ -201,18 +201,18 @@ impl StoredJob {
     /// set back since. Then the job was not put in the future, and nothing lasts
     /// longer than was asked for.
     pub fn restored_at(mut self, now: Time) -> StoredJob {
-        let (delay, kept) = (self.delay, self.key_kept());
+        let (delay, taken_for) = (self.delay, self.key_taken_for());
         self.created_at = self.created_at.min(now);
         match &mut self.state {
             StoredState::Delayed { until } => *until = (*until).min(now + delay),
-            StoredState::Deleted { until } => *until = (*until).min(now + kept),
+            StoredState::Deleted { until } => *until = (*until).min(now + taken_for),
             StoredState::Ready | StoredState::Buried { .. } => {}
         }
         self
     }
 
     /// How long its key stays taken after it is deleted.
-    fn key_kept(&self) -> Seconds {
+    fn key_taken_for(&self) -> Seconds {
         self.unique().map_or(Seconds(0), |unique| unique.taken_for)
     }
 }

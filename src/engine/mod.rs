@@ -354,7 +354,7 @@ impl Engine {
             StoredState::Ready => State::Ready,
             StoredState::Delayed { until } => State::Delayed { until },
             StoredState::Buried { order } => State::Buried { order },
-            StoredState::Deleted { .. } => return self.restore_key(stored),
+            StoredState::Deleted { .. } => return self.restore_tombstone(stored),
         };
         if let State::Buried { order } = state {
             self.next_burial = self.next_burial.max(order + 1);
@@ -416,7 +416,7 @@ impl Engine {
     /// still taken; `None` if there is neither.
     pub fn stored(&self, id: JobId) -> Option<StoredJob> {
         let Some(job) = self.jobs.get(&id) else {
-            return Some(*self.unique.of_deleted.get(&id).cloned()?);
+            return Some(*self.unique.tombstones.get(&id).cloned()?);
         };
         Some(StoredJob {
             id,
@@ -450,7 +450,7 @@ impl Engine {
     }
 
     /// For tests: how many keys of deleted jobs are still taken.
-    pub fn keys_of_deleted(&self) -> usize {
-        self.unique.of_deleted.len()
+    pub fn tombstone_count(&self) -> usize {
+        self.unique.tombstones.len()
     }
 }

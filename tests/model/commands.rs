@@ -345,7 +345,7 @@ impl Model {
             return "NOT_FOUND".into();
         };
         let job = self.jobs.remove(position);
-        self.keep_key(&job);
+        self.leave_tombstone(&job);
         self.tube(&job.tube).unwrap().deletes += 1;
         self.forget_tube_if_unused(&job.tube);
         self.serve();

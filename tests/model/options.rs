@@ -76,7 +76,7 @@ impl Model {
     }
 
     /// Keeps the key of a job that is deleted.
-    pub(super) fn keep_key(&mut self, job: &Job) {
+    pub(super) fn leave_tombstone(&mut self, job: &Job) {
         if let Some((key, seconds @ 1..)) = &job.options.unique {
             self.tombstones.push(Tombstone {
                 id: job.id,

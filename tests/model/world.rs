@@ -410,7 +410,7 @@ impl World {
 
     /// The stored jobs are those in the model.
     fn check_kept(&self) {
-        let keys = self.engine.keys_of_deleted();
+        let keys = self.engine.tombstone_count();
         assert_eq!(self.logged.len(), self.engine.job_count() + keys);
         for (&id, stored) in &self.logged {
             let now = self.now();

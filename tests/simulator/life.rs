@@ -297,7 +297,7 @@ fn nothing_is_left(shared: &Shared, plan: &Plan) {
         let engine = &state.engine;
         let left = (
             engine.job_count(),
-            engine.keys_of_deleted(),
+            engine.tombstone_count(),
             engine.memory() + shared.held.load(Ordering::Relaxed),
         );
         assert_eq!(left, (0, 0, 0), "jobs, keys and bytes of memory are left");

@@ -4,7 +4,7 @@
 //! The line of `check` has the figures after a bar. The statuses are 0 OK, 1 WARNING,
 //! 2 CRITICAL, 3 UNKNOWN. A limit is `CRITICAL` or `WARNING,CRITICAL`. There is no limit of
 //! pauses, of watchers or of the oldest job: whatever keeps ready jobs from being done, the
-//! age of the next one grows, and `why` tells what it is.
+//! age of the next one grows, and `why` names the reason.
 
 use crate::command::{Interval, Invocation, Run, Tubes};
 use crate::failure::{Failure, Outcome, Status};
@@ -45,7 +45,7 @@ pub struct Check {
     /// of timeouts in a minute, as --during measures
     #[arg(long, value_name = "[N,]N", value_parser = most)]
     timeouts_max: Option<Limit>,
-    /// count timeouts for so long (default: 10)
+    /// count timeouts for this time (default: 10)
     #[arg(long, value_name = "TIME", value_parser = parse::<Interval>)]
     during: Option<Interval>,
     /// of workers; with --tube, of those who watch it
@@ -259,8 +259,8 @@ impl Run for Check {
 }
 
 /// The level of a server, and the text about it: the figures that are wrong, or
-/// all figures if none is. Before them stands why it takes no new jobs: in drain
-/// mode that is meant, and for want of room it is not.
+/// all figures if none is. The text begins with the reason why it accepts no new jobs:
+/// drain mode is intended, and a lack of room is not.
 fn verdict(readings: &[Reading], refused: Option<&str>) -> (Level, String) {
     let worst = readings.iter().map(Reading::level).max();
     let worst = worst.unwrap_or(Level::Ok);
@@ -366,7 +366,7 @@ fn timeouts(client: &mut Client, tubes: &[TubeName]) -> Outcome<u64> {
     Ok(sum)
 }
 
-/// How much of what is limited is in use, in percent, as far as the server tells
+/// How much of what is limited is in use, in percent, as far as the server reports
 /// it. There is a warning above `most`.
 fn in_use(server: &Facts, most: u64) -> impl Iterator<Item = Reading> {
     let limits = [
@@ -396,10 +396,10 @@ pub struct Why {
     json: bool,
 }
 
-/// How many tubes are told of, if none is named.
+/// How many tubes are reported, if none is named.
 const TUBES: usize = 20;
 
-/// The time from the first look to the second.
+/// The time from the first sample to the second.
 const BETWEEN: Duration = Duration::from_millis(500);
 
 /// What is in the way on a server.
@@ -409,7 +409,7 @@ struct Told {
     tubes: Vec<(TubeName, Vec<String>)>,
     /// How many tubes more are in trouble.
     more: usize,
-    /// Whether it tells only of tubes in trouble.
+    /// Whether it reports only tubes in trouble.
     is_choice: bool,
 }
 
@@ -430,17 +430,17 @@ fn ask(client: &mut Client, patterns: &Patterns) -> Outcome<Told> {
     let named = patterns.existing(client)?;
     let is_choice = named.is_empty();
     let begun = Instant::now();
-    let mut look = |known: &mut Known| {
-        let sample = Sample::once(client, &Patterns::default(), is_choice)?;
-        known.take(begun.elapsed(), sample.with_connections(client)?);
+    let mut sample = |known: &mut Known| {
+        let taken = Sample::once(client, &Patterns::default(), is_choice)?;
+        known.take(begun.elapsed(), taken.with_connections(client)?);
         Ok(())
     };
     let mut known = Known::default();
-    look(&mut known)?;
-    // Only a second look tells whether a large tube grows.
+    sample(&mut known)?;
+    // Only a second sample shows whether a large tube grows.
     if known.tubes.values().any(|tube| is_large(tube.facts())) {
         sleep(BETWEEN);
-        look(&mut known)?;
+        sample(&mut known)?;
     }
     let server = of_server(&known.server.facts);
     let (mut names, mut more) = (named, 0);

@@ -2,7 +2,7 @@
 //! into a file for a textfile collector, or served by HTTP; the console serves it, too.
 //!
 //! The names of counters end in `_total`; units are seconds and bytes. What a
-//! server does not tell is left out. `beanstalk_up` says whether a server
+//! server does not report is left out. `beanstalk_up` says whether a server
 //! answers; if it does not, this is its only metric.
 
 use crate::command::{Invocation, Run, last_of};
@@ -244,7 +244,7 @@ impl Exposition {
         }
     }
 
-    /// Adds the values of keys, as far as the server tells them.
+    /// Adds the values of keys, as far as the server reports them.
     fn plain(&mut self, of_tube: bool, facts: &Facts, labels: &[(&str, &str)]) {
         for (name, key, _) in METRICS {
             if name.starts_with("tube_") == of_tube

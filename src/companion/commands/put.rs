@@ -58,7 +58,7 @@ pub struct Put {
     quiet: bool,
 }
 
-/// How many bytes the options may have, whatever numbers stand before them: a
+/// How many bytes the options may have, whatever numbers come before them: a
 /// longer line would be refused, and its body read as commands.
 const MAX_OPTIONS: usize = MAX_LINE - "put 4294967295 4294967295 4294967295 1073741824 \r\n".len();
 

@@ -268,7 +268,7 @@ fn client_text(column: &str, one: &Facts) -> String {
 
 #[derive(Args)]
 pub struct Ping {
-    /// ask so often (default: until interrupted)
+    /// ask this number of times (default: until interrupted)
     #[arg(short = 'n', long, value_name = "N")]
     count: Option<NonZeroUsize>,
     /// from one to the next (default: 1)

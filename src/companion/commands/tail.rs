@@ -3,8 +3,8 @@
 //! Ids are given in ascending order. So new jobs are found by asking for the
 //! ids after the last known one; the server's count of jobs says how many. To
 //! learn the first id, a job is put and deleted again; it is delayed, so that
-//! nobody gets it. A server that has no room for it has none for others. A job that
-//! is put and deleted between two looks is not seen.
+//! no worker gets it. A server that has no room for it has none for others. A job that
+//! is put and deleted between two polls is not seen.
 
 use crate::command::{Interval, Invocation, Run, Tubes};
 use crate::failure::{Failure, Outcome, Status};
@@ -29,7 +29,7 @@ pub struct Tail {
     /// stop after N jobs
     #[arg(short = 'n', long, value_name = "N")]
     count: Option<NonZeroU64>,
-    /// look so often (default: 0.2)
+    /// the time between two polls (default: 0.2)
     #[arg(short, long, value_name = "TIME", value_parser = parse::<Interval>)]
     interval: Option<Interval>,
     /// write each job as a line of JSON
@@ -53,7 +53,7 @@ impl Run for Tail {
         let mut follower = Follower::new(&mut client, self.tubes.patterns())?;
         let mut output = Output::new();
         loop {
-            for (job, body) in follower.look(&mut client)? {
+            for (job, body) in follower.poll(&mut client)? {
                 match self.json {
                     true => output.json(&job_to_json(job.id, Some(&job.all), &body))?,
                     false => output.line(format_args!(
@@ -85,15 +85,15 @@ struct Follower {
     tubes: Patterns,
     /// The first id that is asked for.
     first: u64,
-    /// The first id that no job had at the last look, as far as is known.
+    /// The first id that no job had at the last poll, as far as is known.
     next: u64,
-    /// An id and a count of jobs: when the server had counted so many jobs, the
+    /// An id and a count of jobs: when the server had counted this number of jobs, the
     /// next job could not have a lower id. Each job since then has used up at
     /// least one id.
     base: (u64, u64),
     /// The ids of jobs that were seen, among those that would be asked for again.
     seen: BTreeSet<u64>,
-    /// The count at the last look.
+    /// The count at the last poll.
     counted: u64,
 }
 
@@ -119,8 +119,8 @@ impl Follower {
         self.base.0.saturating_add(since)
     }
 
-    /// The jobs that are new since the last look.
-    fn look(&mut self, client: &mut Client) -> Outcome<Vec<(JobFacts, Vec<u8>)>> {
+    /// The jobs that are new since the last poll.
+    fn poll(&mut self, client: &mut Client) -> Outcome<Vec<(JobFacts, Vec<u8>)>> {
         let created = count(client)?;
         if std::mem::replace(&mut self.counted, created) == created {
             return Ok(Vec::new());
@@ -134,7 +134,7 @@ impl Follower {
         let after = self.seen.last().map_or(0, |last| last + 1);
         if after > least {
             // These jobs may have been put after the count, or ids may have
-            // been used up without a job. A new count tells which.
+            // been used up without a job. A new count decides that.
             let surely = self.least_next(count(client)?);
             self.base.0 += after.saturating_sub(surely);
         }

@@ -178,12 +178,12 @@ pub trait Work {
 /// An act. If a time is given, it waits until then for jobs that others have
 /// reserved.
 ///
-/// beanpoled buries such a job when its worker gives it back or is lost, as long as
-/// we are there; so nobody is faster than we are. With other servers it is tried
+/// beanpoled buries such a job when its worker releases it or is lost, as long as we
+/// are connected; so no worker can be faster. With other servers it is tried
 /// again and again, and a worker that waits for a job may be faster.
 pub struct WhenFree(pub Act, pub Option<Instant>);
 
-/// How long to wait before a job that was reserved is looked at again.
+/// How long to wait before a job that was reserved is checked again.
 const AGAIN: Duration = Duration::from_millis(10);
 
 impl Work for WhenFree {
@@ -217,7 +217,7 @@ impl Work for WhenFree {
     }
 }
 
-/// Work that goes on until nothing is left of it, or a signal ends it between two
+/// Work that continues until nothing is left of it, or a signal ends it between two
 /// batches.
 pub struct Task {
     /// How many jobs are still to be done.
@@ -226,7 +226,7 @@ pub struct Task {
     /// To how many it could not be done.
     pub missing: usize,
     progress: Option<Progress>,
-    /// Whether a signal told us to stop: it takes effect when a batch is done.
+    /// Whether a signal asked us to stop: it takes effect when a batch is done.
     interrupted: Arc<AtomicBool>,
 }
 

@@ -129,7 +129,7 @@ impl Line {
             .map(|name| State::parse(&name).ok_or("'state' is none of a job"));
         let state = state.transpose()?;
         job.buried = state == Some(State::Buried);
-        // A job that is ready tells the delay that it once had. What is left of
+        // A job that is ready has the delay that it once had. What is left of
         // one has a key of its own, except in dumps of before.
         let delay = match state {
             None => keys.delay,

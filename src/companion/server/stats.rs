@@ -37,8 +37,8 @@ impl Facts {
         self.text(key).parse().unwrap_or(0)
     }
 
-    /// How many connections watch a tube, without the one that asks: whoever has
-    /// not said otherwise watches `default`.
+    /// How many connections watch a tube, without the one that asks: a connection
+    /// watches `default` from the start.
     pub fn watching(&self) -> u64 {
         let ours = u64::from(self.text("name") == "default");
         self.number("current-watching").saturating_sub(ours)
@@ -61,7 +61,7 @@ impl Facts {
         ["connections", "producers", "workers", "waiting"].map(count)
     }
 
-    /// The options of the put of a job, if the server tells any.
+    /// The options of the put of a job, if the server reports any.
     pub fn options(&self) -> Option<PutOptions> {
         let mut text = String::new();
         for (name, key, number) in [
@@ -117,7 +117,7 @@ fn fact(text: &str) -> Result<(String, String), String> {
     Ok((key.into(), unquoted(value)))
 }
 
-/// The jobs or connections in a list, and the number from which to go on if there
+/// The jobs or connections in a list, and the number from which to continue if there
 /// are more.
 pub fn list(document: &[u8]) -> Result<(Vec<Facts>, Option<u64>), String> {
     let mut items = Vec::new();

@@ -2,8 +2,8 @@
 //! it, and in sentences for people; and why a server takes no jobs.
 //!
 //! [`Trouble::of`] is the table of what can be wrong with a tube. It follows from
-//! statistics. [`sentences`] take a closer look: they ask about the next jobs of a tube
-//! and about those that are reserved. Nothing is changed by it.
+//! statistics. [`sentences`] need more: they ask about the next jobs of a tube and
+//! about those that are reserved. Nothing is changed by it.
 
 use crate::failure::Outcome;
 use crate::server::client::Client;
@@ -34,7 +34,7 @@ pub enum Kind {
     /// Jobs time out, in the last ten minutes or at not many more reservations.
     TimesOut,
     Buried,
-    /// Jobs are ready, and nobody watches the tube.
+    /// Jobs are ready, and no client watches the tube.
     Unwatched,
     /// A job was reserved often and never done: its worker is lost each time, or takes
     /// too long.
@@ -56,7 +56,7 @@ pub struct Trouble {
 }
 
 /// From this number on, reservations of a job that were in vain, or timeouts of a tube,
-/// will probably go on.
+/// will probably continue.
 pub const OFTEN: u64 = 3;
 /// Where at least one of this many reservations ends with a timeout, it is no exception.
 const NO_EXCEPTION: u64 = 4;
@@ -154,9 +154,9 @@ pub fn refusal(stats: &Facts) -> Option<&'static str> {
     }
 }
 
-/// How old the next ready job may be before somebody should wonder why.
+/// How old the next ready job may be before that counts as trouble.
 pub const LATE: u64 = 60;
-/// How many jobs a closer look asks about.
+/// About how many jobs the sentences ask.
 const SOME: usize = 100;
 /// How many ids around a known one may belong to reserved jobs.
 const AROUND: u64 = 1000;

@@ -1,7 +1,7 @@
 //! The tubes of a server: patterns of their names, a sample of them, and the columns of
 //! a table of them.
 //!
-//! A [`Sample`] is what a server tells of itself at one time: its statistics, those of
+//! A [`Sample`] is the state of a server at one time: its statistics, those of
 //! its tubes, and some of the jobs of tubes.
 
 use crate::failure::{Failure, Outcome};
@@ -176,11 +176,11 @@ pub fn growth(before: u64, now: u64) -> u64 {
     now.checked_sub(before).unwrap_or(now)
 }
 
-/// How many reserved jobs of a tube are looked at.
+/// How many reserved jobs of a tube are examined.
 const MOST_RESERVED: usize = 100;
-/// How many connections are looked at.
+/// How many connections are examined.
 const MOST_CONNECTIONS: usize = 10_000;
-/// A tube with fewer jobs that wait for a worker is not worth a closer look.
+/// A tube with fewer jobs that wait for a worker is not sampled again.
 const LARGE: u64 = 1000;
 
 /// Whether many jobs of this tube wait for a worker.

@@ -1,5 +1,5 @@
-//! Watches a server for `top` and the console: a thread samples it, and whoever
-//! shows something reads what is known.
+//! Watches a server for `top` and the console: a thread samples it, and the screens
+//! read the latest samples.
 
 use crate::failure::{Failure, Outcome};
 use crate::server::address::Server;
@@ -25,9 +25,9 @@ const MOST_CURVES: usize = 1000;
 /// Of how many tubes the jobs are asked for in one sample: the next one is read
 /// with its body. The tubes take turns.
 const MOST_ASKED: usize = 30;
-/// The curves of a tube that is gone are kept for this time.
+/// The curves of a removed tube are kept for this time.
 const FORGET: Duration = Duration::from_secs(86_400);
-/// The longest time that a server may be silent before it counts as gone.
+/// The longest time that a server may be silent before it counts as lost.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// A sample is followed by a pause that is this many times longer: a server with very
 /// many tubes answers for a fifth of the time at most.

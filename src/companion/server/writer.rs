@@ -1,5 +1,5 @@
 //! Puts jobs: with their priority, delay, time to run, options and state. This is
-//! the one way in which commands make jobs.
+//! the only way in which commands create jobs.
 //!
 //! A buried job is put with the longest delay, so that nobody gets it. Then it
 //! is reserved by its id and buried. Servers before 1.12 cannot reserve by id;
@@ -16,7 +16,7 @@ use crate::text::output::complain;
 use beanpole::protocol::{JobId, Priority, PutOptions, Seconds, TubeName};
 use std::collections::HashSet;
 
-/// The longest delay: 136 years. Nobody else puts jobs with it.
+/// The longest delay: 136 years. No other program puts jobs with it.
 const LONGEST: Seconds = Seconds(u32::MAX);
 /// A job that is to be put.
 pub struct NewJob {

@@ -44,12 +44,12 @@ pub fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
     })
 }
 
-/// The value on one line. Escapes stand for characters that would disturb a
+/// The value on one line. Escapes replace characters that would disturb a
 /// terminal, among them those that end a line in some readers.
 pub fn line(value: &Json) -> String {
     let text = value.to_string();
     let mut line = String::with_capacity(text.len());
-    // Only within a text can such a character stand.
+    // Such a character can only occur within a text.
     for character in text.chars() {
         if !disturbs(character) {
             line.push(character);
@@ -67,7 +67,7 @@ pub fn to_base64(bytes: &[u8]) -> String {
     STANDARD.encode(bytes)
 }
 
-/// The bytes that this base64 stands for; `None` if it is not valid. Padding
+/// The bytes that this base64 encodes; `None` if it is not valid. Padding
 /// must be there and its unused bits must be zero, so that each value has one
 /// text.
 pub fn from_base64(text: &str) -> Option<Vec<u8>> {

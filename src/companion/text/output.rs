@@ -55,7 +55,7 @@ impl Output {
 
     /// Whether all that was given to the system has been read. This can be
     /// known only of a pipe; otherwise the answer is yes. Waits up to `time`
-    /// for it. If the reader is gone, this is a failure.
+    /// for it. If the reader has ended, this is a failure.
     pub fn is_read_within(&self, time: Duration) -> Outcome<bool> {
         let stdout = io::stdout();
         let stat = fstat(&stdout).map_err(|errno| Failure::output(errno.into()))?;
@@ -69,9 +69,9 @@ impl Output {
                 return Ok(false);
             }
             // There is no event for an empty pipe, but there is one for a
-            // reader that is gone.
+            // reader that has ended.
             let mut pipe = [PollFd::new(stdout.as_fd(), PollFlags::empty())];
-            if poll(&mut pipe, LOOK).is_ok_and(|count| count > 0) && unread()? > 0 {
+            if poll(&mut pipe, POLL).is_ok_and(|count| count > 0) && unread()? > 0 {
                 return Err(Failure::OutputClosed);
             }
         }
@@ -84,7 +84,7 @@ static COMMAND: OnceLock<&str> = OnceLock::new();
 
 /// Has messages come in the name of this command from now on.
 pub fn speak_for(command: &'static str) {
-    // It is told once, at the beginning.
+    // It is set once, at the beginning.
     let _ = COMMAND.set(command);
 }
 
@@ -169,8 +169,8 @@ pub struct Progress {
     drawn: Option<Instant>,
 }
 
-/// The time between two looks into a pipe, in milliseconds.
-const LOOK: u8 = 1;
+/// The time between two polls of a pipe, in milliseconds.
+const POLL: u8 = 1;
 const REDRAW: Duration = Duration::from_millis(100);
 
 impl Progress {
@@ -198,7 +198,7 @@ impl Progress {
 
     fn draw(&self) {
         let line = progress_line(self.what, self.done, self.total, self.started.elapsed());
-        // Nobody misses what cannot be drawn.
+        // If it cannot be drawn, nothing is lost.
         let _ = write!(io::stderr(), "\r{line}\x1b[K");
     }
 }

@@ -74,7 +74,7 @@ impl Engine {
         }
         let job = self.remove(id)?;
         self.burials.remove(&id);
-        self.keep_key(id, &job, now);
+        self.leave_tombstone(id, &job, now);
         let tube = &mut self.tubes[job.tube];
         tube.deletes += 1;
         let deleted = Change::Delete {

@@ -19,8 +19,8 @@ pub struct UniqueKeys {
     /// The job that has the key of a tube. The tube is here by its name, since
     /// the key may be taken for longer than the tube exists.
     holders: BTreeMap<(TubeName, Key), JobId>,
-    /// What is left of deleted jobs, as a log must hold it.
-    pub of_deleted: BTreeMap<JobId, Box<StoredJob>>,
+    /// The tombstones of deleted jobs, as the log must hold them.
+    pub tombstones: BTreeMap<JobId, Box<StoredJob>>,
     /// When the keys of these are free again.
     ends: BTreeSet<(Time, JobId)>,
 }
@@ -47,12 +47,12 @@ fn memory(unique: &Unique) -> u64 {
 }
 
 impl Engine {
-    /// Keeps the key of a job that is deleted taken, for as long as its put says.
-    pub(in crate::engine) fn keep_key(&mut self, id: JobId, job: &Job, now: Time) {
+    /// Leaves a tombstone of a job that is deleted, for as long as its key stays taken.
+    pub(in crate::engine) fn leave_tombstone(&mut self, id: JobId, job: &Job, now: Time) {
         if let Some(unique) = job.unique()
             && unique.taken_for > Seconds(0)
         {
-            self.restore_key(StoredJob {
+            self.restore_tombstone(StoredJob {
                 id,
                 tube: self.tubes[job.tube].name.clone(),
                 body: Body::new(b""),
@@ -72,21 +72,21 @@ impl Engine {
         }
     }
 
-    /// Keeps the key of a deleted job taken.
-    pub(in crate::engine) fn restore_key(&mut self, stored: StoredJob) {
-        if let Some((unique, until)) = stored.kept_key() {
+    /// Takes the key of a deleted job again.
+    pub(in crate::engine) fn restore_tombstone(&mut self, stored: StoredJob) {
+        if let Some((unique, until)) = stored.taken_key() {
             self.unique.take(&stored.tube, unique, stored.id);
             self.memory += memory(unique);
             self.unique.ends.insert((until, stored.id));
-            self.unique.of_deleted.insert(stored.id, Box::new(stored));
+            self.unique.tombstones.insert(stored.id, Box::new(stored));
             self.set_keys_timer();
         }
     }
 
-    /// Undoes [`restore_key`](Self::restore_key): the key is free.
+    /// Undoes [`restore_tombstone`](Self::restore_tombstone): the key is free.
     pub(in crate::engine) fn forget_key(&mut self, id: JobId) -> Option<StoredJob> {
-        let stored = *self.unique.of_deleted.remove(&id)?;
-        let (unique, until) = stored.kept_key()?;
+        let stored = *self.unique.tombstones.remove(&id)?;
+        let (unique, until) = stored.taken_key()?;
         self.memory -= memory(unique);
         self.unique.ends.remove(&(until, id));
         self.unique.free(&stored.tube, unique, id);

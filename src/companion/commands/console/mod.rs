@@ -68,7 +68,7 @@ impl Run for Serve {
             server.start(|| {})?;
         }
         note(match (&token, self.token) {
-            // What stands after the # is not sent, and not kept by a proxy.
+            // The part after the # is not sent, and not logged by a proxy.
             (Some(token), None) => format!("serving http://{bound}/#token={token}"),
             _ => format!("serving http://{bound}/"),
         });
@@ -105,7 +105,7 @@ fn token_in(path: &Path) -> Outcome<String> {
     }
 }
 
-/// A token that nobody can guess: 128 bits.
+/// A token that cannot be guessed: 128 bits.
 fn new_token() -> Outcome<String> {
     let mut bytes = [0; 16];
     let read = File::open("/dev/urandom").and_then(|mut random| random.read_exact(&mut bytes));

@@ -1,5 +1,5 @@
-//! `top`: a live screen of servers and their tubes. It only looks: what changes
-//! something is a command of its own, or a button of the console.
+//! `top`: a live screen of servers and their tubes. It only shows: changes
+//! are commands of their own, or buttons of the console.
 //!
 //! Each server is [watched](crate::server::watch). This file knows what is selected and
 //! what keys do; it waits for keys, samples and a new size of the terminal. [`view`]
@@ -28,7 +28,7 @@ use terminal::{Key, Terminal};
 pub struct Top {
     #[command(flatten)]
     tubes: Tubes,
-    /// look so often (default: 1)
+    /// the time between two samples (default: 1)
     #[arg(short, long, value_name = "TIME", value_parser = parse::<Interval>)]
     interval: Option<Interval>,
     /// sort by this column, as its title says (default: tube)
@@ -125,7 +125,7 @@ impl Board {
         }
     }
 
-    /// The index of the selected row; 0 if it is gone.
+    /// The index of the selected row; 0 if it does not exist any more.
     fn selection(&self) -> usize {
         let place = |selected| self.rows.iter().position(|row| row == selected);
         self.selected.as_ref().and_then(place).unwrap_or(0)

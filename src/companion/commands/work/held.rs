@@ -9,7 +9,7 @@
 //! The server may be restarting, and until it answers again it cannot have
 //! given the job away. We connect again and take the job back by its id, if it
 //! is the same job and no other worker has had it in between. A server that was
-//! restarted without a binlog has forgotten the job, and gives it to nobody:
+//! restarted without a binlog has forgotten the job, and gives it to no worker:
 //! then the command may run to its end.
 
 use super::Common;
@@ -44,7 +44,7 @@ enum Link {
     /// There is no connection, and the job is to be taken back. Meanwhile no
     /// other slot takes a job, because it could be this one.
     Adrift { _note: Arc<()> },
-    /// The server has lost the job, so it can give it to nobody.
+    /// The server has lost the job, so it can give it to no worker.
     Forgotten,
     /// Nothing: the job is not ours any more, for this reason. The connection
     /// is closed, because it may still owe a reply that belongs to no other
@@ -54,7 +54,7 @@ enum Link {
 
 /// The time between two attempts to connect.
 const RETRY: Duration = Duration::from_millis(200);
-/// When a server is back, a slot without a job waits so long before it takes
+/// When a server is back, a slot without a job waits this time before it takes
 /// one. By then the slots with a job have taken it back.
 pub const PRECEDENCE: Duration = Duration::from_millis(500);
 /// How long an attempt may take; during it, nothing watches the command.

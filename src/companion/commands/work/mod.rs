@@ -8,9 +8,9 @@
 //! Two modules make this dependable: [`held`] knows when a job is ours, and
 //! [`process`] ends a command with everything that it started.
 //!
-//! What it leaves out: no job is certain to run exactly once. If we are cut off
-//! after a command has done its work, the server does not hear of it, and the
-//! job runs again. This is in the nature of the protocol.
+//! What it leaves out: no job is certain to run exactly once. If the connection
+//! is lost after a command has done its work, the server is not notified, and the job
+//! runs again. This is in the nature of the protocol.
 
 mod held;
 mod process;
@@ -47,7 +47,7 @@ pub struct Work {
     /// run N at the same time (default: 1)
     #[arg(short, long, value_name = "N", default_value = "1", hide_default_value = true, value_parser = value_parser!(u16).range(1..=1000))]
     jobs: u16,
-    /// bury a job when it has been tried so often (default: never)
+    /// bury a job after this number of tries (default: never)
     #[arg(long, value_name = "N")]
     tries: Option<NonZeroU64>,
     /// the delay after the first failure, then doubling (default: 1)
@@ -127,7 +127,7 @@ impl Run for Work {
             slot.join().expect("a slot does not panic");
         }
         let mut state = common.state();
-        // A run with --all or --count ends by itself, and its status tells
+        // A run with --all or --count ends by itself, and its status says
         // whether a command has failed. Another run ends well when a signal
         // stops it.
         let is_asked = common.options.all || common.options.count.is_some();
@@ -200,7 +200,7 @@ impl Common {
         self.calls.iter().for_each(Calls::call);
     }
 
-    /// Whether to stop trying to settle a job with the server. `is_over` tells
+    /// Whether to stop trying to settle a job with the server. `is_over` says
     /// whether the job's time to run is over.
     pub fn gives_up(&self, is_over: bool) -> bool {
         self.stops_at_once() || self.stops() && is_over
@@ -243,13 +243,13 @@ impl Common {
 /// One slot: again and again it reserves a job, runs the command for it, and
 /// settles it.
 ///
-/// How often a job has been tried, only the server can count, because workers
-/// come and go. Its counters do not tell which worker reserved a job and why,
-/// but they tell how a reservation ended. A release counts as a failure. A
+/// Only the server can count how often a job has been tried, because workers come
+/// and go. Its counters do not say which worker reserved a job and why, but they say
+/// how a reservation ended. A release counts as a failure. A
 /// timeout does as well: the command was too slow. A reservation that ended
 /// without a trace may come from a command that killed its worker, or from a
 /// restart of the server; these are counted separately. A burial ends a round:
-/// if somebody makes the job ready again, it may be tried as often as before.
+/// if the job becomes ready again, it may be tried as often as before.
 struct Slot {
     common: &'static Common,
     calls: &'static Calls,

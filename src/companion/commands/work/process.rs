@@ -65,7 +65,7 @@ impl Process {
         let _ = kill_process_group(Pid::from_child(&self.child), signal);
     }
 
-    /// Waits until the command has ended, and tells how.
+    /// Waits until the command has ended, and returns how.
     pub fn status(mut self) -> io::Result<ExitStatus> {
         self.reaped = true;
         self.child.wait()

@@ -124,7 +124,7 @@ function scale(most) {
   return [1, 2, 5, 10].map((step) => step * power).find((step) => step >= most);
 }
 
-/** The time of the day so many seconds ago. */
+/** The time of day this number of seconds ago. */
 function clock(ago, span) {
   const time = new Date(Date.now() - ago * 1000);
   const digits = { hour: "2-digit", minute: "2-digit", hour12: false };

@@ -93,7 +93,7 @@ export function size(bytes) {
   return bytes < 10000 ? `${count(bytes)} B` : `${count(Math.round(bytes / 1024))} KiB`;
 }
 
-/** What is wanted of a table: it stands after the ? of the address, so that it can be given to others. */
+/** What is wanted of a table: it is after the ? of the address, so that the address can be shared. */
 export const kept = () => Object.fromEntries(new URLSearchParams(location.hash.split("?")[1] ?? ""));
 export function keep(wanted) {
   const query = new URLSearchParams(Object.entries(wanted).filter(([, value]) => value)).toString();

@@ -1,4 +1,4 @@
-// The view of one tube: why it stands still, its figures, curves and jobs.
+// The view of one tube: its trouble, figures, curves and jobs.
 
 import { ACTIONS, askAboutMany, tubeActions } from "./changes.js";
 import { ask } from "./console.js";
@@ -155,7 +155,7 @@ export class TubeView {
     return true;
   }
 
-  /** Asks now and then why the tube stands still. */
+  /** Asks from time to time what is wrong with the tube. */
   async refreshWhy() {
     if (Date.now() < this.nextWhy) return;
     this.nextWhy = Date.now() + 2000;
