@@ -503,14 +503,12 @@ fn of_server(stats: &Facts) -> Option<String> {
 /// The tubes that are in trouble, the worst first; of those in the same trouble,
 /// the one with the most jobs.
 fn troubled(known: &Known) -> Vec<TubeName> {
-    let severity = |tube: &Tube| {
-        let is_late = tube.age.is_some_and(|age| age >= LATE);
-        match tube.troubles.as_slice() {
-            // A pause of a tube without ready jobs keeps none from being done.
-            [only] if only.kind == Kind::Paused => 0,
-            [] => u8::from(is_late && tube.facts().number("current-waiting") == 0),
-            _ => tube.severity(),
-        }
+    let is_late = |tube: &Tube| tube.age.is_some_and(|age| age >= LATE);
+    let severity = |tube: &Tube| match tube.troubles.as_slice() {
+        // A pause of a tube without ready jobs keeps none from being done.
+        [only] if only.kind == Kind::Paused => 0,
+        [] => u8::from(is_late(tube) && tube.facts().number("current-waiting") == 0),
+        _ => tube.severity(),
     };
     let tubes = known.tubes.iter().map(|(name, tube)| {
         let jobs = tube.facts().jobs_in(&[State::Ready, State::Buried]);

@@ -133,14 +133,11 @@ pub fn has_failed_often(job: &JobFacts) -> bool {
 }
 
 fn failures(job: &JobFacts) -> u64 {
-    let settled = job
-        .all
-        .number("releases")
-        .saturating_add(job.all.number("buries"));
+    let number = |key| job.all.number(key);
+    let settled = number("releases").saturating_add(number("buries"));
     let under_way = u64::from(job.state == State::Reserved);
     job.reserves
-        .saturating_sub(settled)
-        .saturating_sub(under_way)
+        .saturating_sub(settled.saturating_add(under_way))
 }
 
 /// Why a server takes no new jobs, if it says so.

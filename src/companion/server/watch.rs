@@ -296,14 +296,12 @@ impl Known {
         self.curves.note(at, jobs, counters);
         self.note_tubes(at, before, sample.tubes);
         self.note_producers(&sample.connections);
-        for name in &sample.asked {
-            self.tubes
-                .entry(name.clone())
-                .and_modify(|tube| tube.age = None);
-        }
-        for job in &sample.next {
-            let tube = self.tubes.entry(job.tube.clone());
-            tube.and_modify(|tube| tube.age = Some(job.age));
+        let none = sample.asked.iter().map(|name| (name, None));
+        let next = sample.next.iter().map(|job| (&job.tube, Some(job.age)));
+        for (name, age) in none.chain(next) {
+            if let Some(tube) = self.tubes.get_mut(name) {
+                tube.age = age;
+            }
         }
         for job in sample.next.into_iter().chain(sample.others) {
             if has_failed_often(&job)

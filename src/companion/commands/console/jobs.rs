@@ -92,6 +92,7 @@ pub fn page(client: &mut Client, request: &Request) -> Outcome<Json> {
             };
             let jobs = walk.page(client, at_once)?;
             page.next = walk.next;
+            page.looked += jobs.len();
             match sort {
                 Some(_) => seen.extend(jobs),
                 None => page.show(client, jobs)?,
@@ -107,16 +108,16 @@ pub fn page(client: &mut Client, request: &Request) -> Outcome<Json> {
         for state in scope.states {
             seen.extend(near(client, &scope.tubes[0], state, share, AROUND)?);
         }
+        page.looked = seen.len();
     }
     if let Some(key) = sort {
         seen.sort_by_key(|job| std::cmp::Reverse(key(job)));
     }
-    let looked = page.looked + seen.len();
     for some in seen.chunks(PAGE) {
         page.show(client, some.to_vec())?;
     }
     if sort.is_some() || !listed {
-        (page.next, page.looked) = (None, looked);
+        page.next = None;
     }
     let rows = page.rows.iter();
     let rows: Json = match only_ids {
@@ -134,7 +135,6 @@ impl Page {
         if self.rows.len() == self.most {
             return Ok(());
         }
-        self.looked += jobs.len();
         let mut last = None;
         each_body(client, jobs, |job, body| {
             if self.rows.len() == self.most {

@@ -20,7 +20,7 @@ use crate::text::output::note;
 use clap::{Args, ValueHint};
 use site::Console;
 use std::fs::File;
-use std::io::Read;
+use std::io::{Read, read_to_string};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -88,14 +88,13 @@ const SHORTEST: usize = 16;
 fn token_in(path: &Path) -> Outcome<String> {
     let shown = path.display();
     let cannot = |error| Failure::io(format_args!("cannot read {shown}"), error);
-    let mut file = File::open(path).map_err(cannot)?;
+    let file = File::open(path).map_err(cannot)?;
     if file.metadata().map_err(cannot)?.mode() & 0o077 != 0 {
         return Failure::refused(format!(
             "others may read {shown}: take that right away first (chmod 600)"
         ));
     }
-    let mut text = String::new();
-    file.read_to_string(&mut text).map_err(cannot)?;
+    let text = read_to_string(file).map_err(cannot)?;
     let token = text.trim();
     match token.len() >= SHORTEST && token.bytes().all(|byte| byte.is_ascii_graphic()) {
         true => Ok(token.into()),

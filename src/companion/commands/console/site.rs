@@ -152,11 +152,8 @@ fn is_same(given: &str, wanted: &str) -> bool {
 fn why(request: &Request, client: &mut Client, server: &Watched) -> Outcome<Json> {
     let tube: TubeName = read(request, "tube")?;
     let facts = client.known_tube(&tube)?;
-    let growth = server
-        .known()
-        .tubes
-        .get(&tube)
-        .and_then(|tube| tube.growth.clone());
+    let growth = |known: MutexGuard<Known>| known.tubes.get(&tube)?.growth.clone();
+    let growth = growth(server.known());
     let said = sentences(client, &tube, &facts, growth.as_ref())?;
     Ok(json!({"why": said.join(" ")}))
 }

@@ -204,8 +204,8 @@ fn print_once(mut board: Board, interval: Duration, is_json: bool) -> Outcome {
         }
     }
     output.sync()?;
-    let known = board.servers.iter().map(|server| server.known());
-    let lost = known.filter_map(|known| known.failure.clone()).next();
+    let mut servers = board.servers.iter();
+    let lost = servers.find_map(|server| server.known().failure.clone());
     lost.map_or(Ok(Status::Done), |reason| Err(Failure::Unreachable(reason)))
 }
 
@@ -240,11 +240,8 @@ fn live(mut board: Board, interval: Duration) -> Outcome {
         if signals.take() {
             return Ok(Status::Done);
         }
-        for key in if has_keys {
-            terminal.keys()?
-        } else {
-            Vec::new()
-        } {
+        let keys = has_keys.then(|| terminal.keys()).transpose()?;
+        for key in keys.into_iter().flatten() {
             match key {
                 Key::Ctrl('c') | Key::Closed => return Ok(Status::Done),
                 Key::Char('q') if !board.is_typing => return Ok(Status::Done),

@@ -210,12 +210,7 @@ impl Held {
                 }
                 self.link = link;
             }
-            Err(reason) => {
-                if self.common.options.verbose {
-                    self.common.lost(&reason.to_string());
-                }
-                self.next = Instant::now() + RETRY;
-            }
+            Err(_) => self.next = Instant::now() + RETRY,
         }
     }
 
@@ -223,20 +218,16 @@ impl Held {
     /// later attempt may succeed.
     fn try_to_take_back(&self) -> Outcome<Link> {
         let id = self.job.id;
-        let later = |reason: &str| Failure::refused(reason);
         let mut client = Client::first_of(&self.common.servers, ATTEMPT)?;
         client.watch_only(&self.common.options.tubes)?;
         let Some(now) = client.job(id)? else {
             return Ok(Link::Forgotten);
         };
-        let body = match client.call(format_args!("peek {id}"))? {
-            Reply::Found(job) => Some(job.body),
-            _ => None,
-        };
+        let body = client::job("peek", client.call(format_args!("peek {id}"))?)?;
         let is_same = now.tube == self.job.tube
             && now.ttr == self.job.ttr
             && now.age >= self.job.age
-            && body.as_ref() == Some(&self.body);
+            && body.is_some_and(|job| job.body == self.body);
         if !is_same {
             // The server has lost our job, and this is another one with the
             // same id.
@@ -248,14 +239,14 @@ impl Held {
         if now.state == State::Reserved {
             // Our old connection holds it: the server has not noticed its end
             // yet.
-            return later("the server still waits for the lost connection");
+            return Failure::refused("the server still waits for the lost connection");
         }
         match client.call(format_args!("reserve-job {id}"))? {
             Reply::Reserved(_) => {
                 client.patience = self.common.patience;
                 Ok(Link::Connection(client))
             }
-            Reply::NotFound => later("it was not to be had"),
+            Reply::NotFound => Failure::refused("it was not to be had"),
             other => Ok(Link::Gone(format!(
                 "reserve-job: the server answered {other}"
             ))),

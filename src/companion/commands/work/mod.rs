@@ -163,8 +163,8 @@ pub struct State {
     pub begun: u64,
     /// Whether a command has failed.
     pub failed: bool,
-    /// Since when there is trouble, and what was said of it last.
-    lost: Option<(Instant, String)>,
+    /// Since when there is trouble.
+    lost: Option<Instant>,
     /// Why the first slot that failed could not go on.
     broken: Option<Failure>,
 }
@@ -214,17 +214,15 @@ impl Common {
     /// Says why something is tried again, unless another slot has said so.
     pub fn lost(&self, reason: &str) {
         let mut state = self.state();
-        match &mut state.lost {
-            Some((_, said)) if said == reason || !self.options.verbose => return,
-            Some((_, said)) => *said = reason.into(),
-            None => state.lost = Some((Instant::now(), reason.into())),
+        if state.lost.is_none() {
+            state.lost = Some(Instant::now());
+            complain!("{reason}; trying again");
         }
-        complain!("{reason}; trying again");
     }
 
     /// Says that the server can be reached again, and after how long.
     pub fn found(&self, address: &Address) {
-        if let Some((since, _)) = self.state().lost.take() {
+        if let Some(since) = self.state().lost.take() {
             let seconds = since.elapsed().as_secs();
             complain!("connected to {address} again after {seconds} s");
         }
