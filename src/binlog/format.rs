@@ -660,16 +660,22 @@ impl<'a> Fields<'a> {
         Some(field)
     }
 
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (field, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(*field)
+    }
+
     fn u8(&mut self) -> Option<u8> {
-        self.take(1).map(|field| field[0])
+        self.array().map(u8::from_le_bytes)
     }
 
     fn u32(&mut self) -> Option<u32> {
-        self.take(4)?.try_into().ok().map(u32::from_le_bytes)
+        self.array().map(u32::from_le_bytes)
     }
 
     fn u64(&mut self) -> Option<u64> {
-        self.take(8)?.try_into().ok().map(u64::from_le_bytes)
+        self.array().map(u64::from_le_bytes)
     }
 
     /// A number in as few bytes as it needs.

@@ -416,14 +416,24 @@ impl Change {
     fn apply(&self, bytes: &mut Vec<u8>) {
         match self {
             Change::Write { offset, bytes: new } => write(bytes, *offset, new),
-            Change::SetLen(len) => bytes.resize(*len, 0),
-            Change::Lengthen(len) => bytes.resize(bytes.len().max(*len), 0),
+            Change::SetLen(len) => {
+                bytes.truncate(*len);
+                lengthen(bytes, *len);
+            }
+            Change::Lengthen(len) => lengthen(bytes, *len),
         }
     }
 }
 
+/// Adds zeros up to this length. Without optimisation, `resize` would take a step for
+/// each of the many.
+fn lengthen(bytes: &mut Vec<u8>, len: usize) {
+    let more = len.saturating_sub(bytes.len());
+    bytes.extend_from_slice(&vec![0; more]);
+}
+
 fn write(bytes: &mut Vec<u8>, offset: usize, new: &[u8]) {
-    bytes.resize(bytes.len().max(offset + new.len()), 0);
+    lengthen(bytes, offset + new.len());
     bytes[offset..offset + new.len()].copy_from_slice(new);
 }
 
