@@ -114,11 +114,18 @@ pub struct Patience {
 // Options that several commands share.
 
 /// The ids in these operands, one at least. A single `-` stands for those on
-/// standard input.
+/// standard input, separated by any white space.
 pub fn ids(operands: &[String]) -> Outcome<Vec<JobId>> {
     match operands {
         [] => Failure::usage("which job? give its id"),
-        [only] if only == INPUT => ids_of_input(),
+        // All are read before the command begins, so that a word that is no id does
+        // no harm.
+        [only] if only == INPUT => {
+            let text = std::io::read_to_string(std::io::stdin());
+            let text = text.map_err(Failure::of("cannot read standard input"))?;
+            let ids: Outcome<_> = text.split_whitespace().map(word).collect();
+            ids.map_err(|failure| failure.about("standard input"))
+        }
         ids => ids.iter().map(|text| id(text)).collect(),
     }
 }
@@ -258,15 +265,6 @@ pub fn said(error: &clap::Error) -> Failure {
 
 /// The operand that stands for standard input.
 pub const INPUT: &str = "-";
-
-/// The ids on standard input, separated by any white space. All are read before
-/// the command begins, so that a word that is no id does no harm.
-fn ids_of_input() -> Outcome<Vec<JobId>> {
-    let text = std::io::read_to_string(std::io::stdin());
-    let text = text.map_err(|error| Failure::io("cannot read standard input", error))?;
-    let ids: Outcome<_> = text.split_whitespace().map(word).collect();
-    ids.map_err(|failure| failure.about("standard input"))
-}
 
 /// A time between a hundredth of a second and a day, for things that this
 /// program does itself.

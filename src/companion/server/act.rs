@@ -203,12 +203,11 @@ impl Work for WhenFree {
             let there: HashMap<_, _> = there.iter().map(|job| (job.id, job.state)).collect();
             gone.extend(left.extract_if(.., |id| !there.contains_key(id)));
             // A job may be as it should be already; then it keeps its priority.
-            let wanted = match act {
-                Act::Bury(None) => Some(State::Buried),
-                Act::Kick => Some(State::Ready),
-                _ => None,
-            };
-            left.retain(|id| wanted != Some(there[id]));
+            left.retain(|id| match act {
+                Act::Bury(None) => there[id] != State::Buried,
+                Act::Kick => there[id] != State::Ready,
+                _ => true,
+            });
             left = act.to(client, &left)?;
         }
         gone.extend(left);

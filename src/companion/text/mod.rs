@@ -97,11 +97,6 @@ impl Colour {
         known.map(|(place, _)| Colour(place)).ok_or_else(wrong)
     }
 
-    /// This colour, if something is so.
-    pub fn when(self, is_so: bool) -> Option<Colour> {
-        is_so.then_some(self)
-    }
-
     /// A text in this colour, if colours are wanted.
     pub fn paint(self, text: &str) -> String {
         match self.code() {

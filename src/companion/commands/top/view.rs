@@ -193,9 +193,9 @@ impl Layout {
             let (figure, (_, width)) = (figure(column), column.head());
             let has = figure.is_some_and(|figure| figure > 0.0);
             let colour = match column {
-                Column::Buried => Colour::RED.when(has),
-                Column::Ready => Colour::YELLOW.when(is_held_up),
-                Column::Timeouts => Colour::YELLOW.when(has),
+                Column::Buried => has.then_some(Colour::RED),
+                Column::Ready => is_held_up.then_some(Colour::YELLOW),
+                Column::Timeouts => has.then_some(Colour::YELLOW),
                 _ => None,
             };
             let text = match (column, figure) {
