@@ -79,9 +79,9 @@ pub fn program<'a>(commands: impl Iterator<Item = &'a Entry>) -> clap::Command {
     let parser = Servers::augment_args(clap::Command::new("beanpole"));
     Patience::augment_args(parser)
         .version(env!("CARGO_PKG_VERSION"))
-        .about("Looks into a work queue that speaks the beanstalk protocol, and works with it.")
+        .about("Inspects a work queue that speaks the beanstalk protocol, and works with it.")
         .after_help(format!(
-            "Options may stand before the command or after it. The server is that of\n\
+            "Options may come before the command or after it. The server is that of\n\
              {ADDRESS_VARIABLE}, or else 127.0.0.1:11300. beanpole(1) has examples."
         ))
         .help_template(
@@ -137,7 +137,7 @@ fn id(text: &str) -> Outcome<JobId> {
     })
 }
 
-/// Tubes where nothing else can stand: as operands or after `-t`.
+/// Tubes as operands or after `-t`, for commands without other operands.
 #[derive(Args)]
 pub struct Tubes {
     #[arg(value_name = "TUBE", value_parser = parse::<Pattern>)]

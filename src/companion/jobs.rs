@@ -254,7 +254,7 @@ impl Found {
         }
         let mut task = Task::new(doing, self.ids.len() as u64)?;
         let outcome = task.carry_out(work, &mut self.client, &self.ids, self.named);
-        // A job of a tube may have gone since it was found.
+        // A job of a tube may have been deleted since it was found.
         let all = work.conclude() && (task.missing == 0 || !self.named);
         let (done, interrupted) = task.end();
         if !self.named || W::COUNTS {

@@ -124,7 +124,7 @@ pub fn received(socket: &OwnedFd) -> Option<u64> {
 /// Gets an option of a socket, and returns how long it is.
 fn option(socket: &OwnedFd, level: i32, name: i32, value: &mut [u8]) -> Option<usize> {
     let mut len = value.len() as libc::socklen_t;
-    // SAFETY: the kernel writes at most so many bytes there as the length says.
+    // SAFETY: the kernel writes at most `len` bytes there.
     let done = unsafe {
         let value = value.as_mut_ptr().cast();
         libc::getsockopt(socket.as_raw_fd(), level, name, value, &raw mut len)

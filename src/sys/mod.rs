@@ -67,12 +67,11 @@ pub fn whole_file() -> libc::flock {
 pub fn receive(socket: BorrowedFd<'_>, buffer: &mut Vec<u8>, most: usize) -> io::Result<usize> {
     let room = buffer.spare_capacity_mut();
     let most = room.len().min(most);
-    // SAFETY: the kernel writes at most so many bytes, into memory that is
-    // ours.
+    // SAFETY: the kernel writes at most `most` bytes, into memory that is ours.
     let count = unsafe { libc::recv(socket.as_raw_fd(), room.as_mut_ptr().cast(), most, 0) };
     let count = usize::try_from(count).map_err(|_| io::Error::last_os_error())?;
-    // SAFETY: the kernel has just written so many bytes after the previous
-    // ones, within the capacity.
+    // SAFETY: the kernel has just written `count` bytes after the previous ones,
+    // within the capacity.
     unsafe { buffer.set_len(buffer.len() + count) };
     Ok(count)
 }

@@ -243,7 +243,7 @@ fn a_life() -> [Vec<Theirs>; 2] {
     };
     [
         vec![
-            becomes(99, BURIED, [1; 5]), // its full record is in a file that is gone
+            becomes(99, BURIED, [1; 5]), // its full record is in a file that was removed
             put(1, b"one\r\n"),
             put(2, b"\r\n"),
             put(3, b"three\r\n\r\n"),

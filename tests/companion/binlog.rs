@@ -124,7 +124,7 @@ fn verify_names_damage_and_repair_saves_the_rest() {
         $ beanpole binlog repair jobs new
         5
         ! beanpole binlog: {flaw}
-        ! beanpole binlog: what stood there is lost: jobs put there, and what happened there to others, which may come back as they were before, or though they were deleted
+        ! beanpole binlog: the records there are lost: jobs that were put there, and changes of others, which may come back as they were before, or although they were deleted
         [1]
         $ beanpole binlog verify new
         sound: <any> 5 jobs live

@@ -14,7 +14,7 @@ fn series(text: &str) -> HashMap<String, String> {
     for line in text.lines() {
         if let Some(help) = line.strip_prefix("# HELP ") {
             current = help.split_once(' ').expect("a help").0;
-            assert!(seen.insert(current), "{current} stands in two places");
+            assert!(seen.insert(current), "{current} occurs twice");
         } else if let Some(typed) = line.strip_prefix("# TYPE ") {
             let (name, its) = typed.split_once(' ').expect("a type");
             kind = its;
@@ -46,7 +46,7 @@ fn series(text: &str) -> HashMap<String, String> {
             assert_eq!(
                 name.split('{').next(),
                 Some(current),
-                "samples stand together"
+                "samples of one metric are together"
             );
             let before = series.insert(name.to_owned(), value.to_owned());
             assert!(before.is_none(), "{name} twice");
@@ -109,7 +109,7 @@ fn metrics_replace_a_file_at_once_and_tell_whether_the_server_is_up() {
     });
 }
 
-/// What only newer servers tell stands in the source.
+/// Metrics that only newer servers have are in the source.
 #[test]
 fn the_alert_rules_and_the_dashboard_name_metrics_that_exist() {
     let scene = Scene::ours();

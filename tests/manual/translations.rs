@@ -27,7 +27,7 @@ struct Part {
     /// The number of its first line.
     line: usize,
     kind: Kind,
-    /// What it says, in the order of the page. The numbers stand by themselves,
+    /// What it says, in the order of the page. The numbers are separate,
     /// since a sentence may name a command before a number in one language and
     /// after it in another; so do the words of each macro.
     words: Vec<(String, String)>,

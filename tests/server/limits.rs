@@ -318,7 +318,7 @@ fn a_connection_outlives_a_stop_and_a_continuation_of_the_process() {
             daemon.sleeps().is_ok_and(|sleeps| sleeps.is_some())
         });
         daemon.signal(Signal::SIGSTOP);
-        eventually("all threads stand still", || {
+        eventually("all threads are stopped", || {
             daemon.status("State").starts_with('T')
         });
         daemon.signal(Signal::SIGCONT);

@@ -170,7 +170,7 @@ fn pause(invocation: &Invocation, tubes: &Tubes, Seconds(time): Seconds) -> Outc
     let mut client = invocation.connect()?;
     let tubes = tubes.existing(&mut client)?;
     let line = |tube: &TubeName| format!("pause-tube {tube} {time}");
-    // A tube may be gone since it was found.
+    // A tube may have been removed since it was found.
     client.each(tubes, line, |_, line, reply| reply.is_done(line).map(drop))?;
     Ok(Status::Done)
 }

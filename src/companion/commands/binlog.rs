@@ -237,7 +237,7 @@ impl Live {
                     update.apply(job);
                 } else if !is_theirs {
                     // The job may still come: compaction may have moved it here
-                    // from a file that is gone. In a log of beanstalkd, an
+                    // from a file that was removed. In a log of beanstalkd, an
                     // update before the complete job has no effect.
                     self.lost.insert(update.id);
                 }
@@ -332,8 +332,8 @@ fn save(
     }
     if live.flaws > 0 {
         complain!(
-            "what stood there is lost: jobs put there, and what happened there to \
-             others, which may come back as they were before, or though they were deleted"
+            "the records there are lost: jobs that were put there, and changes of others, \
+             which may come back as they were before, or although they were deleted"
         );
     }
     make_empty(new)?;
@@ -367,7 +367,7 @@ fn repair(inspection: &Inspection, live: Live, new: &Path) -> Outcome<usize> {
             .map_err(|_| failed())
     };
     jobs.keys().try_for_each(|id| write(&jobs, *id))?;
-    // A server must not give an id twice, even if its job is gone.
+    // A server must not give an id twice, even if its job is deleted.
     let next = inspection.next_id().0.max(live.highest.saturating_add(1));
     let id = JobId(next - 1);
     if id.0 > 0 && !jobs.contains_key(&id) {

@@ -164,7 +164,7 @@ struct Loading<'a> {
     writer: Option<Writer>,
     /// The largest body that the server takes.
     largest: u64,
-    /// Jobs that stand on lines one after the other, and are put next.
+    /// Jobs of successive lines, which are put next.
     batch: Vec<NewJob>,
     /// The line of the first of them.
     first: u64,

@@ -38,8 +38,8 @@ fn column() -> impl TypedValueParser<Value = &'static Column> {
     names.map(move |name| named(name).expect("it is one of these"))
 }
 
-/// A column: its name; its width, negative if its text stands at the left; its
-/// text; and by what to sort, so that jobs that stand out come first: the most
+/// A column: its name; its width, negative if its text is aligned to the left; its
+/// text; and by what to sort, so that conspicuous jobs come first: the most
 /// urgent, the oldest, the largest, those with the most tries and the least time
 /// left.
 type Column = (

@@ -99,11 +99,11 @@ pub const SCRAPE_PATIENCE: Duration = Duration::from_secs(5);
 pub struct Scrape {
     pub servers: Vec<Server>,
     pub patience: Duration,
-    /// Of tubes, these,
+    /// The tubes.
     pub tubes: Patterns,
-    /// and of these so many: those in trouble first, and then the largest.
+    /// How many of them at most: those in trouble first, and then the largest.
     pub most: Option<usize>,
-    /// With what the next ready job of each tube tells.
+    /// Whether to ask about the next ready job of each tube.
     pub age: bool,
 }
 

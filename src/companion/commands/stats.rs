@@ -193,7 +193,7 @@ pub struct Clients {
 }
 
 /// The columns: their names, which are the keys of the server except `does`, and
-/// their widths, negative if the text stands at the left.
+/// their widths, negative if the text is aligned to the left.
 const CLIENT_COLUMNS: [(&str, isize); 10] = [
     ("id", 7),
     ("address", -21),

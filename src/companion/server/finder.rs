@@ -238,8 +238,8 @@ fn list(client: &mut Client, line: &str) -> Outcome<Option<(Vec<Facts>, Option<u
     }
 }
 
-/// The jobs of a scope on a server that lists none: at least `most` of them if
-/// there are so many.
+/// The jobs of a scope on a server that lists none: at least `most` of them, or all
+/// if there are fewer.
 fn by_asking(client: &mut Client, scope: &Scope, most: usize) -> Outcome<(Vec<JobId>, Status)> {
     let starts = starts(client, scope)?;
     let (highest, refused) = highest(client, &starts)?;

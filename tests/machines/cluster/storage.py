@@ -110,7 +110,7 @@ def in_namespaces(work):
 
 class Machine:
     """A machine: namespaces of its own, an address, and a link that can be cut. Its
-    clock may be ahead of the others', by so many seconds."""
+    clock may be ahead of the others', by this number of seconds."""
 
     def __init__(self, name, number, ahead=0):
         self.name = name

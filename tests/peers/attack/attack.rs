@@ -31,7 +31,7 @@ struct Attack {
 const MB: usize = 1 << 20;
 
 /// An attack leaves nothing behind: its connections are closed when it returns, and its
-/// jobs and tubes are gone. So the server has no reason to hold anything of it.
+/// jobs and tubes are deleted. So the server has no reason to hold anything of it.
 const ATTACKS: [Attack; 6] = [
     Attack {
         name: "lines, a byte at a time",

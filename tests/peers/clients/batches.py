@@ -1,7 +1,7 @@
 """Measures what batches save: python3 batches.py HOST PORT, with an empty server.
 
 A client does 20000 jobs of 100 bytes one by one, then in batches of 10 and of
-100: it sends so many reserves together, and then so many deletes. On a machine
+100: it sends this number of reserves together, and then as many deletes. On a machine
 of two cores the medians of three runs were 14000, 130000 and 450000 jobs a
 second.
 """

@@ -265,7 +265,7 @@ def changes_of_many_jobs(browser, url):
 
 
 def markup_in_links(browser, url):
-    """A link is made by whoever likes: what it names is text, too."""
+    """Anybody can make a link: the names in it are text, too."""
     for link in ["#/%3Cimg%20src%3Dx%3E/tube/x", f"#/127.0.0.1%3A{PORT}/tube/%3Cscript%3E", f"#/127.0.0.1%3A{PORT}/job/%3Cb%3E", "#/%"]:
         browser.open("about:blank")
         browser.open(url + link)

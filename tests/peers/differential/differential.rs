@@ -47,7 +47,7 @@ fn main() -> ExitCode {
 
 fn usage() -> ! {
     eprintln!("Usage: differential OURS THEIRS FIRST-SEED STREAMS SECONDS");
-    eprintln!("Status 1 if the servers differ. No stream begins after so many seconds.");
+    eprintln!("Status 1 if the servers differ. No stream begins after this number of seconds.");
     process::exit(2);
 }
 

@@ -16,7 +16,7 @@ pub struct Line {
     pieces: Vec<(String, Option<Colour>)>,
 }
 
-/// How a line stands out, as the number of the ANSI sequence.
+/// How a line is highlighted, as the number of the ANSI sequence.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum Style {
     #[default]
@@ -153,7 +153,7 @@ impl Layout {
         let is_wide = width >= ROOM_FOR_TROUBLE;
         let columns = &COLUMNS[1..COLUMNS.len() - usize::from(!is_wide)];
         let figures: usize = columns.iter().map(|column| column.head().1 + 1).sum();
-        // Numbers stand beside the names, however wide the screen is. Before that of a server
+        // Numbers are beside the names, however wide the screen is. Before that of a server
         // there may be its number, and after that of a tube a mark.
         let servers = board.servers.iter().map(|server| server.named.title());
         let tubes = board.rows.iter().map(|(_, name)| name.as_str().len() + 8);
