@@ -18,9 +18,9 @@
 //! go in, replies and wake-ups come out. It knows no socket, file, thread or
 //! clock. The shell around these two is thin: [`server`] has the threads and
 //! the sockets, and `main.rs` is a table of contents of how the daemon starts
-//! and ends. Between server and engine is [`binlog`], the write-ahead log: it gets
-//! the changes of the engine's state, and no change is acknowledged to a client
-//! before its record is durable there. The companion, a package of its own in
+//! and ends. An arrow shows which part uses which: the server also calls the engine
+//! itself, and appends the engine's changes to [`binlog`], the write-ahead log. No change
+//! is acknowledged to a client before its record is durable there. The companion, a package of its own in
 //! `src/companion`, is a client like any other.
 //!
 //! # Reading order
@@ -55,23 +55,23 @@
 //!    must be durable before the reply is sent:
 //!    [`Binlog::needed_for`](binlog::Binlog::needed_for) gives an LSN.
 //! 5. The lock is released, in [`Shared::unlock`](server::shared::Shared::unlock),
-//!    and the answer of the client that waited goes to that one's outbox.
+//!    and the answer to the client that waited goes to that client's outbox.
 //! 6. The worker posts `RELEASED`, with the LSN, to its own client's outbox:
 //!    [`Client::post`](server::outbox::Client::post). When it has nothing more to
-//!    execute, it has this sent: [`Client::start_flush`](server::outbox::Client::start_flush).
+//!    execute, it calls [`Client::start_flush`](server::outbox::Client::start_flush),
+//!    which sends this.
 //! 7. If no thread is writing the binlog, this worker writes and syncs it for all
 //!    clients that wait: [`Binlog::commit_then`](binlog::Binlog::commit_then), which is
 //!    group commit. Otherwise it reads the next command, and the thread that writes
-//!    next takes its changes along.
+//!    next takes its changes along: another worker, or else the committer, which is woken.
 //! 8. The thread that has synced tells each outbox up to which LSN the binlog is
-//!    [durable](binlog::Waiter::durable), and this sends `RELEASED`.
+//!    [durable](binlog::Waiter::durable), and that call sends `RELEASED`.
 //!
 //! # What happens on `reserve`
 //!
 //! 1. The first steps are those above. But no job is ready, so the engine notes that
 //!    this client [waits](engine::Outcome::Waiting).
-//! 2. The worker frees its buffers and sleeps, on a condition variable that
-//!    no other thread uses: [`Client::await_answer`](server::outbox::Client::await_answer).
+//! 2. The worker frees its buffers and sleeps, on a condition variable of its own: [`Client::await_answer`](server::outbox::Client::await_answer).
 //! 3. A job becomes ready by another client's `put`, `release` or `kick`; or the
 //!    [`timer`](server::timer) has the engine tick, and a delay, a time to run or the
 //!    timeout of the `reserve` is over; or the [`acceptor`](server::acceptor) sees that
@@ -86,8 +86,9 @@
 //!
 //! The clock acts only through the engine's timer wheel: each request first does
 //! what is due, and one thread sleeps until something is. With nothing to do, no
-//! thread runs; only where another machine could take the binlog over, one checks
-//! every two seconds that the lock of the directory is still ours.
+//! thread runs, unless an option asks for that: a watchdog of the service manager, a
+//! timeout of idle clients, or a directory that another machine could take over, where
+//! one thread checks every two seconds that its lock is still ours.
 //!
 //! # The one lock
 //!
@@ -126,11 +127,11 @@
 //!
 //! - **Connection**: one client's socket, and what the engine keeps for it: the
 //!   tube that it uses, those that it watches, the jobs that it holds. *Worker* is
-//!   the thread that serves a connection; in the statistics and in the manual it
-//!   is a client that reserves, as the protocol has it.
+//!   the thread that serves a connection; in `stats` and in the manual
+//!   it is a client that has reserved, as in beanstalkd.
 //! - **Options of a put**: what may follow its numbers. A *unique key* (`idp`)
-//!   lets one job of a kind exist, a *concurrency limit* (`con`) bounds how many
-//!   of a kind are reserved, a *try limit* (`try`) how often workers may fail with one.
+//!   lets one job with the same key exist, a *concurrency limit* (`con`) bounds how
+//!   many jobs with the same key are reserved, a *try limit* (`try`) how often workers may fail with one.
 //! - **Outbox**: the replies that are to be sent to one client, in their order.
 //! - **Answer**: the reply to a `reserve` that has had to wait, such as a job or
 //!   `TIMED_OUT`. The thread that ends the wait posts it.
@@ -146,7 +147,7 @@
 //!   options promise: synced with `-f 0`, otherwise written.
 //! - **Group commit**: one write and one sync for all threads that wait. The *writer* is
 //!   what a thread must hold to write to the binlog; threads hand it to each other. The
-//!   *committer* is the thread that writes and syncs in time what no client waits for.
+//!   *committer* is the thread that writes and syncs in time what no other thread does.
 //! - **Segment**: one file of the binlog. A *prepared* segment is a preallocated
 //!   file in which the next segment begins (`binlog.spare` on disk). An *obsolete*
 //!   one has no live bytes. The *segments thread* prepares, recycles and removes them.

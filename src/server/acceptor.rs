@@ -110,7 +110,7 @@ impl Acceptor<'_> {
             if self.pause() {
                 shared.disconnect(client.id);
                 drop(client);
-                shared.closed();
+                shared.closed(false);
                 return;
             }
         }

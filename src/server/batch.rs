@@ -79,16 +79,16 @@ impl Batch {
 
     /// Executes requests until it is time to send the replies. With `is_bulk`, workers
     /// with less to do go first. `held` bytes of what all workers hold are this
-    /// client's, and do not keep its own puts out.
+    /// client's, and do not count against its own puts.
     pub fn execute(&mut self, shared: &Shared, id: ConnectionId, held: u64, is_bulk: bool) -> Next {
         loop {
-            // Each round holds the lock once. If it turns out to be a
+            // Each time slice holds the lock once. If it turns out to be a
             // bulk batch, it lets others go first from then on.
             let is_bulk = is_bulk || self.is_bulk();
             let slice = |state: &mut Guarded, now| {
                 state.engine.held_elsewhere = shared.held.load(Ordering::Relaxed) - held;
-                // With nothing left to execute, the replies must not wait: no later
-                // batch would send them.
+                // If only replies are left, they are returned now instead of waiting for
+                // disk space.
                 match shared.is_short_of_disk_space() && !self.requests.is_empty() {
                     true => Next::AwaitDiskSpace,
                     false => self.execute_slice(shared, state, id, now),
@@ -106,8 +106,8 @@ impl Batch {
         }
     }
 
-    /// Waits until the binlog has disk space for the next time slice. The replies that
-    /// there are come with the next ones. If the disk is full, the put that comes next
+    /// Waits until the binlog has disk space for the next time slice. The replies
+    /// that are ready are sent with the next ones. If the disk is full, the put that comes next
     /// is refused.
     fn await_disk_space(&mut self, shared: &Shared) {
         shared.await_disk_space();
@@ -163,7 +163,7 @@ impl Batch {
                 // A put is answered after its body.
                 Outcome::AwaitBody => {}
                 Outcome::Unfinished => {
-                    // Others go first before the next piece of it.
+                    // Others go first before its next time slice.
                     self.requests.push_front(Request::Continue);
                     return Next::Continue;
                 }
@@ -187,8 +187,8 @@ impl Batch {
     }
 }
 
-/// By how much a list grows when it is full. It grows once: the C library keeps some
-/// freed pieces of each small size for each thread, so few sizes should be in use.
+/// By how much a list grows when it is full: at first it has [`FIRST_CAPACITY`], and it
+/// grows once. (Few sizes should be in use, as in `outbox`.)
 fn growth(length: usize, capacity: usize) -> usize {
     match capacity {
         0 => FIRST_CAPACITY,

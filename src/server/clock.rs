@@ -13,7 +13,7 @@ pub struct Clock {
 }
 
 /// A smaller difference between the system's clock and ours is ignored when times
-/// are stored. (A clock that is steered differs by less.)
+/// are stored. (A clock that NTP slews differs by less.)
 const TOLERANCE: Duration = Duration::from_secs(1);
 
 impl Clock {
@@ -42,7 +42,7 @@ impl Clock {
     }
 }
 
-/// How far the system's clock is ahead of the time. A difference that is about
+/// How far the system's clock is ahead of the engine's time. A difference that is about
 /// the same as before counts as the same.
 pub fn shift(now: Time, before: Shift) -> Shift {
     let (wall, expected) = (wall_clock(), now + before);

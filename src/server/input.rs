@@ -3,8 +3,8 @@
 use super::Stream;
 use std::io;
 
-/// The size of the buffer at first, and at most, in bytes. It grows in few steps: the C
-/// library keeps some freed pieces of each small size for each thread.
+/// The size of the buffer at first, and at most, in bytes. It grows in few steps, so that
+/// few sizes are in use, as in `outbox`.
 const SMALL: usize = 512;
 const LARGE: usize = 64 * 1024;
 
@@ -18,7 +18,7 @@ pub struct Input {
     /// The bytes before this index are parsed.
     start: usize,
     /// Whether the last read filled the buffer: then more bytes may be waiting.
-    /// A read that went elsewhere says nothing about this buffer.
+    /// A read directly into a large body's own memory says nothing about this buffer.
     pub was_filled: bool,
     /// How many bytes have come from the client in all.
     pub received: u64,

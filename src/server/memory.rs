@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// What one worker holds for its client, in bytes: buffers, bodies that arrive, and
 /// replies that are not sent yet. When this is dropped, it counts no more. The engine
-/// adds the sum of all workers to its own memory, and has the limit for both.
+/// adds what all workers hold to its own memory, and applies the limit to that sum.
 pub struct Held<'a> {
     /// The sum of what all workers hold.
     pub sum: &'a AtomicU64,

@@ -2,17 +2,17 @@
 //!
 //! Every thread of the daemon:
 //!
-//! | Thread | Job | Started by, and ends | Writes to | Locks |
-//! |---|---|---|---|---|
-//! | main | starts the others, waits for signals, drains and stops the server | the system, and with the process | no client; at the end it closes connections | the one lock, to drain and to check health; at the end an outbox's and the binlog's |
-//! | signals | turns signals into events for main | main, and with the process | no client | none |
-//! | recovery | reads the binlog, drops a torn tail and prepares segments | main, and when the jobs are recovered | no client | the binlog's |
-//! | acceptor | accepts and hands each socket to an idle worker, or starts one; notices clients that hang up, and ends the connections of clients that have closed and have nothing left to be executed | main, and when the server stops | clients that wait and hang up | the one lock, an outbox's, the binlog's |
-//! | worker, one for each open connection | reads, executes under the lock, writes | the acceptor, and when its client has closed and enough others are idle, or when the server stops | its client, and clients that wait for what it has done | the one lock, an outbox's, the binlog's |
-//! | timer | has the engine tick when something is due, and trims the heap | main, and when the server stops | clients that wait | the one lock, an outbox's, the binlog's |
-//! | committer, with `-b` | writes and syncs the binlog for clients that wait | main, and when the binlog closes | clients whose replies were left to it | the binlog's, an outbox's |
-//! | segments, with `-b` | prepares and removes the binlog's files | main, and when the binlog closes | clients whose replies were left to it | the binlog's, an outbox's |
-//! | log | writes lines to standard error | main, and at the end | no client | none |
+//! | Thread | Job | Started by | Ends | May send to | Locks |
+//! |---|---|---|---|---|---|
+//! | main | starts the others, waits for signals, drains and stops the server | the system | with the process | no client; at the end it closes connections | the one lock, to drain and to check health; at the end outbox, binlog |
+//! | signals | turns signals into events for main | main | with the process | no client | none |
+//! | recovery | reads the binlog, drops a torn tail and prepares segments | main | when the jobs are recovered | no client | binlog |
+//! | acceptor | accepts and hands each socket to an idle worker, or starts one; notices clients that hang up, and ends the connections of clients that have closed and have nothing left to be executed | main | when the server stops | any client | the one lock, outbox, binlog |
+//! | worker, one for each open connection | reads, executes under the lock, writes | acceptor | when its client has closed and enough others are idle, or when the server stops | any client | the one lock, outbox, binlog |
+//! | timer | has the engine tick when something is due, and trims the heap | main | when the server stops | any client | the one lock, outbox, binlog |
+//! | committer, with `-b` | writes and syncs the binlog in time if no other thread does, and keeps the lease | main | when the binlog closes | any client | binlog, outbox |
+//! | segments, with `-b` | prepares and removes the binlog's files | main | when the binlog closes | any client | binlog, outbox |
+//! | log | writes lines to standard error | main | at the end | no client | none |
 //!
 //! The one lock is in `shared.rs`. No thread holds it and an outbox's lock at the
 //! same time, and a thread that holds an outbox's lock takes no other one. The
@@ -30,22 +30,22 @@
 //! makes a reply ready also sends it, if the socket takes it at once:
 //!
 //! - the worker, for a reply that waits for nothing;
-//! - the thread that made a job ready, for the answer of a waiting `reserve`
+//! - the thread that made a job ready, for the answer to a waiting `reserve`
 //!   (only `unlock` in `shared` posts these);
 //! - the thread that wrote and synced the binlog, for all replies that waited for
-//!   that: a worker, the committer, or another one (in the table above, each that takes
-//!   the binlog's locks).
+//!   that: a worker, the committer, or any other that takes the binlog's locks (in the
+//!   table above).
 //!
-//! The worker sends the rest. It waits for its client and for nothing else.
+//! The worker sends the rest. No other thread waits for the client.
 //!
 //! # How a `reserve` waits, and what wakes it
 //!
 //! If the engine has no job for it, the worker calls `await_answer` of its client's
-//! outbox, and sleeps on a condition variable that only this worker uses. `answer`
-//! posts the reply, sends it if the socket takes it at once, and wakes the worker. It has one
-//! caller, `unlock` in `shared`: the thread that held the lock when the job became
-//! ready, when its timeout was over (the timer), or when the peer had closed (the
-//! acceptor).
+//! outbox, and sleeps on a condition variable on which only this worker waits. `answer`
+//! posts the reply, sends it as soon as the job's put is durable, and wakes the worker. (A
+//! long body is left to the worker.) It has one caller, `unlock` in `shared`: the thread
+//! that held the lock when the job became ready, when the timeout was over (the timer, or
+//! a worker before its own request), or when the client had closed (the acceptor).
 //!
 //! # What `-f 0` waits for
 //!
@@ -55,7 +55,8 @@
 //!
 //! When a worker has nothing more to execute, it calls `start_flush`, which calls
 //! `commit_then` of the binlog. If no thread is writing, the worker writes and syncs what
-//! all threads have appended. If one is, `commit_then` returns at once, and the next write
+//! all threads have appended. If one is, or if it is the committer's turn, `commit_then`
+//! returns at once, and the next write
 //! takes the worker's records along. The thread that has synced calls `durable` of each
 //! outbox that waits for this, which sends the reply. Meanwhile a worker that did not sync
 //! reads on, or sleeps in `finish`, if what waits might not fit into the socket.
@@ -120,7 +121,7 @@ pub struct Limits {
     /// all.
     pub max_connections_per_address: Option<NonZeroUsize>,
     /// How long a connection that holds no job may be silent, and how long any
-    /// connection may not read its replies.
+    /// connection may leave its replies unread.
     pub idle_timeout: Option<Duration>,
     /// The size of a binlog file as the user gave it, in bytes. `stats` shows
     /// it even without a binlog.
@@ -183,7 +184,7 @@ impl Server {
         self.shared.with_lock(|_, _| ());
     }
 
-    /// Stops the server in order: it accepts no more connections, finishes and
+    /// Shuts the server down in an orderly way: it accepts no more connections, finishes and
     /// answers the commands that it has read, closes all connections, and syncs
     /// the binlog.
     ///
@@ -196,7 +197,7 @@ impl Server {
         let shared = &self.shared;
         shared.stop();
         if !shared.await_all_closed(STOP_GRACE) {
-            // These do not read their replies.
+            // The clients that are left do not read their replies.
             shared.abandon();
             shared.await_all_closed(STOP_GRACE / 10);
         }

@@ -2,7 +2,7 @@
 //! reply waits for, and which thread sends it.
 //!
 //! A worker *posts* the replies to the commands that it has executed, and continues.
-//! A thread that makes a job ready posts the answer of a waiting `reserve`. The
+//! A thread that makes a job ready posts the answer to a waiting `reserve`. The
 //! thread that has written and synced the binlog says up to where it is *durable*.
 //! A reply that waits for nothing moves to the bytes that are *ready*, and
 //! the thread that has made it ready sends it, as far as the socket takes it at
@@ -10,21 +10,22 @@
 //!
 //! The invariants, all under the outbox's lock:
 //!
-//! 1. Replies are sent in the order in which they were posted, and the answer of a
+//! 1. Replies are sent in the order in which they were posted, and the answer to a
 //!    `reserve` comes after all that its worker posted before.
 //! 2. A reply is ready when the binlog is durable up to the LSN that it depends on. If
 //!    the binlog has failed, it is `INTERNAL_ERROR` instead. A reply that depends on
 //!    no change waits for those before it, and for those of the same batch.
 //! 3. Right before bytes are sent, the binlog checks that the storage is still ours
-//!    (`outbox_to_send`). Nothing else calls that check.
+//!    (`outbox_to_send`).
 //! 4. Bytes are sent without waiting for the client, by one thread at a time: the worker
 //!    under the lock, any other thread while `sending` says so. Only the worker waits
 //!    for the client.
 //! 5. While the worker reads, what is in the outbox fits into the socket. So
 //!    any thread that makes it ready can send all of it, and need not wake the worker.
-//! 6. While the worker sleeps here, some reply waits for the binlog, or a `reserve`
-//!    waits for its answer. The worker is woken by the thread that brings the last
-//!    of these, or that cannot send all that is ready.
+//! 6. While the worker sleeps here, some reply waits for the binlog, a `reserve` waits for
+//!    its answer, or another thread is sending. The worker is woken by the thread that
+//!    ends the last of these, or that cannot send all that is ready; also when the
+//!    server stops, and when the storage is no longer ours.
 //!
 //! Why does another thread send at all? To wake the worker for a short reply
 //! costs a context switch before the client gets it, and usually another one after
@@ -54,12 +55,12 @@ pub const SEND_BYTES: usize = 64 * 1024;
 const UNCOPIED_BODY: usize = 2048;
 
 /// How many bytes a socket takes for certain when its peer has received all that was
-/// sent. (Each takes at least twice as many.)
+/// sent. (The send buffer of each kind of socket that we use is at least twice as large.)
 const SOCKET_SPACE: usize = 2048;
 
 /// How much memory is allocated for the first replies, and how much stays allocated
-/// for the next ones, in bytes. (The C library keeps some freed pieces of each small
-/// size for the thread that has freed them, so there should be few such sizes.)
+/// for the next ones, in bytes. (The C library keeps freed blocks for each thread, some of
+/// each size: so few sizes should be in use.)
 const FIRST_CAPACITY: usize = 128;
 const CAPACITY_KEPT: usize = 4 * 1024;
 
@@ -68,11 +69,11 @@ pub struct Client {
     pub stream: Stream,
     /// Its id in the engine.
     pub id: ConnectionId,
-    /// The address for which it counts, if connections are counted.
+    /// The address for which it counts, if connections are counted for each address.
     pub address: Option<IpAddr>,
     pub connected_at: Time,
-    /// How many bytes have come from it with every command in them executed. Noted
-    /// before any thread sends the last reply.
+    /// How many bytes of its input are executed: all commands in them. Noted before
+    /// any thread sends the last reply.
     executed: AtomicU64,
     /// Its name in the log, if connections are logged.
     pub name: OnceLock<String>,
@@ -111,13 +112,14 @@ struct Ready {
     sent: usize,
 }
 
-/// The answer of a `reserve`.
+/// The answer to a `reserve`.
 #[derive(Default)]
 enum Answer {
-    /// None waits.
+    /// No `reserve` waits.
     #[default]
     NotAwaited,
-    /// It came before its worker had posted what comes before it.
+    /// The answer came before the worker had posted the replies that go before it; the
+    /// worker posts it in `await_answer`.
     Early(Reply, Option<Lsn>),
     /// The worker waits for it.
     Awaited,
@@ -129,7 +131,7 @@ enum WorkerState {
     /// It executes or sends, and will send what is ready.
     #[default]
     Active,
-    /// It has left replies here, and reads.
+    /// It reads. What it has left here fits into the socket.
     Reading,
     /// It sleeps until another thread wakes it.
     Sleeping,
@@ -157,8 +159,8 @@ impl Client {
         }
     }
 
-    /// Whether everything is executed that this client will ever have sent. To be
-    /// asked when its peer has sent the end of its stream.
+    /// Whether all of its input is executed. To be asked when the end of its stream has
+    /// come: then there will be no more.
     pub fn has_executed_all(&self) -> bool {
         self.stream.received() == Some(self.executed.load(Ordering::Acquire))
     }
@@ -187,7 +189,7 @@ impl Client {
     }
 
     /// Posts a list of tubes, which may be too long for memory: it is sent as it is
-    /// encoded, after everything before it. It waits for no change of its own.
+    /// encoded, after everything before it. It depends on no change itself.
     pub fn post_tubes(self: &Arc<Self>, names: &TubeNames) -> io::Result<()> {
         if !self.outbox().waiting.is_empty() {
             self.flush()?;
@@ -228,7 +230,7 @@ impl Client {
         self.finish()
     }
 
-    /// Blocks until everything is sent, and the answer of the client's `reserve`
+    /// Blocks until everything is sent, and the answer to the client's `reserve`
     /// after it. Returns false if the server ends before there is an answer.
     pub fn await_answer(self: &Arc<Self>) -> io::Result<bool> {
         let mut outbox = self.outbox();
@@ -244,7 +246,7 @@ impl Client {
 
     // What other threads call.
 
-    /// Posts the answer of a `reserve`, and sends it if it waits for nothing.
+    /// Posts the answer to a `reserve`, and sends it if it waits for nothing.
     pub fn answer(self: &Arc<Self>, reply: Reply, needed: Option<Lsn>) {
         self.log_reply(&reply);
         let mut outbox = self.outbox();
@@ -276,10 +278,10 @@ impl Client {
         self.stream.stop_reading();
     }
 
-    /// Sends what is ready after this change, as far as that is possible without
-    /// waiting and the worker does not come for it anyway. It sends without the lock:
-    /// the client may ask again, and its worker post the next reply, before this
-    /// thread has its CPU again.
+    /// Makes a change, and sends what is ready then, as far as the socket takes it at
+    /// once, unless the worker is active and will send it itself. It sends without the
+    /// lock: if this thread loses its CPU after it has sent, the client may send its next
+    /// command, and the worker must not wait here to post the reply.
     fn send_for_worker(&self, change: impl FnOnce(&mut Outbox)) {
         // If the storage is no longer ours, the stream is closed, and the worker finds
         // its end.
@@ -289,9 +291,9 @@ impl Client {
         change(&mut outbox);
         while let Some(mut ready) = outbox.take_for_another() {
             drop(outbox);
-            // After an error, the worker gets it as well.
+            // After an error nothing counts as sent: the worker tries, and gets the same error.
             let sent = ready.send(&self.stream).unwrap_or(0);
-            // Asked again, since more may have become ready meanwhile.
+            // The lease is checked again, since more may have become ready meanwhile.
             let Ok(again) = self.outbox_to_send() else {
                 return;
             };
@@ -355,8 +357,8 @@ impl Client {
         }
     }
 
-    /// Has the binlog made durable up to what the last reply waits for: by this
-    /// thread, or by another one, which then calls `durable`.
+    /// Makes the binlog durable up to the LSN of the last reply that waits: this thread
+    /// writes, or another one does. The one that writes calls `durable`.
     fn commit(self: &Arc<Self>) {
         let last = self.outbox().waiting.back().map(|(lsn, _)| *lsn);
         if let (Some(binlog), Some(lsn)) = (&self.binlog, last) {
@@ -375,8 +377,8 @@ impl Client {
         self.log(Level::Commands, format_args!("{}", reply.word()));
     }
 
-    /// Locks the outbox, to send what is ready there now. Only this checks that the
-    /// storage is still ours.
+    /// Locks the outbox, to send what is ready there now, after a check that the storage
+    /// is still ours.
     fn outbox_to_send(&self) -> io::Result<MutexGuard<'_, Outbox>> {
         let binlog = self.binlog.as_ref();
         if binlog.is_none_or(|binlog| binlog.ensure_lease().is_ok()) {
@@ -403,13 +405,13 @@ impl Waiter for Client {
 }
 
 impl Outbox {
-    /// How many bytes there are, about.
+    /// About how many bytes it holds.
     fn held(&self) -> usize {
         let waiting = self.waiting.iter().map(|(_, reply)| size(reply));
         self.ready.left() + waiting.sum::<usize>() + self.sending
     }
 
-    /// Whether the binlog or an answer is still to come.
+    /// Whether a reply waits for the binlog, or a `reserve` for its answer.
     fn waits(&self) -> bool {
         !self.waiting.is_empty() || matches!(self.answer, Answer::Awaited) && !self.is_stopped
     }
@@ -434,19 +436,26 @@ impl Outbox {
 
     /// Makes those replies ready that wait for no more than this.
     fn make_ready(&mut self, up_to: Result<Lsn, Failed>) {
-        let is_over = |lsn: Lsn| up_to.is_err() || up_to.is_ok_and(|end| lsn <= end);
-        while self.waiting.front().is_some_and(|(lsn, _)| is_over(*lsn))
+        let is_released = |lsn: Lsn| up_to.is_err() || up_to.is_ok_and(|end| lsn <= end);
+        while self
+            .waiting
+            .front()
+            .is_some_and(|(lsn, _)| is_released(*lsn))
             && let Some((_, reply)) = self.waiting.pop_front()
         {
-            // What depends on no change is true all the same.
-            let is_true = up_to.is_ok() || reply.depends_on() == DependsOn::Nothing;
-            let reply = if is_true { reply } else { Reply::InternalError };
+            // What depends on no change is correct after a failure, too.
+            let is_valid = up_to.is_ok() || reply.depends_on() == DependsOn::Nothing;
+            let reply = if is_valid {
+                reply
+            } else {
+                Reply::InternalError
+            };
             self.ready.add(&reply);
         }
     }
 
-    /// What another thread may send now. Long bodies, and what comes while a thread
-    /// is sending, are not for it.
+    /// What another thread than the worker may send now; `None` if there is nothing, if
+    /// there are long bodies, or if the worker is active or a thread already sending.
     fn take_for_another(&mut self) -> Option<Ready> {
         let is_left_to_worker = self.worker == WorkerState::Active || !self.ready.bodies.is_empty();
         if is_left_to_worker || self.sending > 0 || self.ready.is_empty() {
@@ -485,7 +494,7 @@ impl Ready {
     fn add(&mut self, reply: &Reply) {
         let (length, capacity) = (self.bytes.len(), self.bytes.capacity());
         if capacity - length < FIRST_CAPACITY / 2 {
-            // In two steps to a size that is trimmed.
+            // In two steps: beyond the second, it shrinks when all is sent.
             let wanted = match capacity {
                 0 => FIRST_CAPACITY,
                 _ => CAPACITY_KEPT.max(2 * capacity),
@@ -502,7 +511,7 @@ impl Ready {
         }
     }
 
-    /// Adds what comes after all this.
+    /// Adds what follows.
     fn append(&mut self, next: Ready) {
         let before = self.bytes.len();
         let bodies = next.bodies.into_iter();

@@ -41,8 +41,8 @@ pub fn become_user(user: &User) -> io::Result<()> {
     Ok(())
 }
 
-/// Does one thing as root with no rights but those of this user. What it makes
-/// belongs to the user and to this group. The groups of the user stay, until
+/// For root: does one thing with the rights of this user, and is root again. What it makes
+/// belongs to the user and to this group. The user's supplementary groups stay, until
 /// [`become_user`] sets them once more.
 ///
 /// # Errors

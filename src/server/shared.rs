@@ -58,7 +58,7 @@ pub struct Shared {
 pub struct Guarded {
     pub engine: Engine,
     /// Whether anything was appended to the binlog since the lock was taken.
-    is_unwritten: bool,
+    has_appended: bool,
     /// The clients that count towards the limit of connections, in the order in which
     /// they came: each of them takes up a *slot*.
     pub(super) clients: BTreeMap<ConnectionId, Arc<Client>>,
@@ -68,7 +68,7 @@ pub struct Guarded {
     /// How many clients each address has, if that is bounded: otherwise one address
     /// could take all the slots. (Clients on Unix sockets have none.)
     addresses: BTreeMap<IpAddr, usize>,
-    /// How many workers wait for a client.
+    /// How many workers have no client.
     pub idle_workers: usize,
     /// How long the timer sleeps, and when it trims the heap.
     pub sleep: Sleep,
@@ -114,7 +114,7 @@ impl Shared {
             held: AtomicU64::new(0),
             state: FairMutex::new(Guarded {
                 engine,
-                is_unwritten: false,
+                has_appended: false,
                 clients: BTreeMap::new(),
                 open: 0,
                 addresses: BTreeMap::new(),
@@ -142,7 +142,7 @@ impl Shared {
 
     /// Ends the delays, and frees the keys, that became due while the server was down.
     /// To be called before any client connects, so that the first `reserve` gets the
-    /// best of all jobs.
+    /// most urgent of all jobs.
     pub fn catch_up(&self) {
         while self.with_lock(|state, now| state.engine.tick(now)) {
             self.await_disk_space();
@@ -166,9 +166,9 @@ impl Shared {
         binlog.is_some_and(|binlog| binlog.has_backpressure())
     }
 
-    /// Whether this is a body that will become a job, and for which the binlog has not
-    /// reserved disk space yet. If it has, no other put can take that space before the
-    /// body is put under the same hold of the lock.
+    /// Whether this is a body that will become a job, and the binlog has no disk space for
+    /// it. If it has some, and the body is put under the same hold of the lock, no other
+    /// put can take that before.
     pub fn lacks_disk_space_for(
         &self,
         state: &Guarded,
@@ -209,8 +209,7 @@ impl Shared {
         outcome
     }
 
-    /// Whether the engine and the workers have no more memory than they may
-    /// have.
+    /// Whether the engine and the workers are within the limit of memory.
     pub fn has_memory(&self) -> bool {
         self.with_lock(|state, _| {
             state.engine.held_elsewhere = self.held.load(Ordering::Relaxed);
@@ -231,7 +230,7 @@ impl Shared {
             && !state.engine.effects.changes.is_empty()
         {
             // The system's clock is read once while the lock is held.
-            if !std::mem::replace(&mut state.is_unwritten, true) {
+            if !std::mem::replace(&mut state.has_appended, true) {
                 state.engine.shift = clock::shift(now, state.engine.shift);
             }
             binlog.append(&state.engine.effects.changes, &state.engine);
@@ -251,7 +250,7 @@ impl Shared {
         result
     }
 
-    /// Ends all work under the lock. Under the lock, this determines which clients get
+    /// Every hold of the lock ends here. Under the lock, this determines which clients get
     /// which reply, and which threads have to be woken. It releases the lock, and then
     /// does these things.
     #[inline(never)]
@@ -271,17 +270,17 @@ impl Shared {
         };
         let answers: Vec<_> = replies.into_iter().filter_map(find).collect();
         // If much memory has become free, the timer will trim the heap.
-        let workers = state.open as u64 * FREED_BY_WORKER;
+        let of_workers = state.open as u64 * FREED_BY_WORKER;
         let held = self.held.load(Ordering::Relaxed);
-        let taken = state.engine.memory() + held + workers;
+        let taken = state.engine.memory() + held + of_workers;
         state.trim.note(taken, now);
         // The timer is woken only for what comes before the end of its sleep.
         let wanted = state.timer_is_wanted_at(now);
         let timer_oversleeps = state.sleep.cut_short(wanted);
-        let is_unwritten = std::mem::take(&mut state.is_unwritten);
+        let has_appended = std::mem::take(&mut state.has_appended);
         drop(state);
 
-        // Clients that wait come first: the rest has time.
+        // Clients that wait come first: the rest can wait.
         for (client, reply, needed) in answers {
             client.answer(reply, needed);
         }
@@ -289,7 +288,7 @@ impl Shared {
             self.wake_timer();
         }
         if let Some(binlog) = &self.binlog
-            && is_unwritten
+            && has_appended
         {
             binlog.write_soon();
         }
@@ -301,9 +300,13 @@ impl Shared {
         self.state.is_awaited()
     }
 
-    /// Adds a connection of this address, unless there are too many already, in all or
-    /// from there: then the error says so. By then the jobs of clients that have closed
-    /// before are ready again.
+    /// Adds a connection of this address. Before that, it ends those of clients that have
+    /// closed: what they held is ready before the new client can ask for it.
+    ///
+    /// # Errors
+    ///
+    /// If there are too many connections already, in all or of this address: returns the
+    /// stream, and which limit that is.
     pub fn connect(
         &self,
         stream: Stream,
@@ -341,7 +344,7 @@ impl Shared {
         Ok(client)
     }
 
-    /// Ends the waiting of clients whose peer has closed or half-closed.
+    /// Ends the waiting of clients that have closed or half-closed.
     pub fn end_waits_of_half_closed(&self) {
         let closed = self.hangups_in_reserve.take().into_iter().map(ConnectionId);
         self.with_lock(|state, _| closed.for_each(|id| state.engine.half_close(id)));
@@ -362,14 +365,15 @@ impl Shared {
         }
         let closed: Vec<_> = self.with_lock(|state, _| {
             let closed = closed.into_iter().map(ConnectionId).filter_map(|id| {
-                // The answer of one that waits is on its way before it ends.
+                // If it waits in `reserve`, it gets its answer before it is disconnected.
                 state.engine.half_close(id);
                 state.clients.get(&id).cloned()
             });
             closed.collect()
         });
         for client in closed.iter().filter(|client| client.has_executed_all()) {
-            // Its worker will neither execute anything nor wait for anybody.
+            // Its worker has nothing left to execute. If it has something left to send, it
+            // may still take long, and keeps its slot.
             let has_sent_all = client.stream.has_sent_all();
             self.with_lock(|state, now| {
                 if state.engine.disconnect(client.id, now) && has_sent_all {
@@ -383,28 +387,28 @@ impl Shared {
     /// stops, they stay reserved: otherwise another client would be given a job
     /// that this one may still be working on. They are ready after a restart.
     pub fn disconnect(&self, id: ConnectionId) {
-        let piece = |state: &mut Guarded, now| {
+        let slice = |state: &mut Guarded, now| {
             let is_over = self.is_stopping() || state.engine.disconnect(id, now);
             if is_over {
                 state.free_slot(id);
             }
             is_over
         };
-        // One piece is enough for nearly every connection. One that has held
-        // very many jobs lets others go first before each further piece.
-        let mut is_over = self.with_lock(piece);
+        // One time slice is enough for nearly every connection. One that has held
+        // very many jobs lets others go first before each further slice.
+        let mut is_over = self.with_lock(slice);
         while !is_over {
             self.await_disk_space();
-            is_over = self.with_lock_last(piece);
+            is_over = self.with_lock_last(slice);
         }
     }
 
-    /// Notes that a worker has closed the socket of a client that is disconnected.
-    /// Returns whether the worker is idle now; if not, it ends.
-    pub fn closed(&self) -> bool {
+    /// Notes that the socket of a client that is disconnected is closed. Returns whether
+    /// its worker, if it has one, is idle now; if not, that ends.
+    pub fn closed(&self, has_worker: bool) -> bool {
         self.with_lock(|state, _| {
             state.open -= 1;
-            let is_idle = state.idle_workers < workers::IDLE;
+            let is_idle = has_worker && state.idle_workers < workers::IDLE;
             state.idle_workers += usize::from(is_idle);
             is_idle
         })

@@ -64,7 +64,7 @@ impl SocketFile {
         let group = group.unwrap_or(user.gid);
         match acting_as(user, group, || bind(path)) {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                let path = path_of_root(path)?.ok_or(error)?;
+                let path = path_only_root_can_change(path)?.ok_or(error)?;
                 let bound = bind(&path)?;
                 lchown(&path, Some(user.uid.as_raw()), Some(group.as_raw()))?;
                 Ok(bound)
@@ -93,7 +93,7 @@ impl SocketFile {
 fn bind_file(path: &Path, mode: Mode, group: Option<Gid>) -> io::Result<(OwnedFd, SocketFile)> {
     // Two servers must not both find the same stale file: the slower one would
     // remove the file of the faster one.
-    let _others_wait = lock_names(path);
+    let _directory_lock = lock_directory(path);
     if is_stale(path)? {
         fs::remove_file(path)?;
     }
@@ -116,7 +116,7 @@ fn bind_file(path: &Path, mode: Mode, group: Option<Gid>) -> io::Result<(OwnedFd
 /// Keeps other servers from binding in the same directory until this is
 /// dropped. Each holds it for a moment only. Any user who may read the directory
 /// could hold it for ever, so after a second the server starts without it.
-fn lock_names(path: &Path) -> Option<File> {
+fn lock_directory(path: &Path) -> Option<File> {
     let directory = path.parent().filter(|parent| *parent != Path::new(""));
     let directory = File::open(directory.unwrap_or(Path::new("."))).ok()?;
     for _ in 0..100 {
@@ -151,9 +151,9 @@ fn identity(file: &fs::Metadata) -> (u64, u64) {
     (file.dev(), file.ino())
 }
 
-/// The same path without links, if only root can change any directory on it. (In a directory with the sticky bit, such as /tmp, others cannot touch
-/// what is root's.)
-fn path_of_root(path: &Path) -> io::Result<Option<PathBuf>> {
+/// The same path without links, if only root can change any directory on it. (In a
+/// directory with the sticky bit, such as /tmp, others cannot touch what is root's.)
+fn path_only_root_can_change(path: &Path) -> io::Result<Option<PathBuf>> {
     const STICKY: u32 = 0o1000;
     const OTHERS_WRITE: u32 = 0o022;
     let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
@@ -264,7 +264,7 @@ mod tests {
         fs::create_dir(&theirs).expect("a directory");
         fs::set_permissions(&theirs, std::os::unix::fs::PermissionsExt::from_mode(0o777))
             .expect("open to all");
-        let path = path_of_root(&theirs.join("socket")).expect("looked at");
+        let path = path_only_root_can_change(&theirs.join("socket")).expect("looked at");
         assert_eq!(path, None);
     }
 
@@ -285,7 +285,7 @@ mod tests {
     fn the_directory_is_locked_while_a_socket_file_is_bound() {
         let (directory, path) = directory();
         let other = File::open(directory.path()).expect("a directory");
-        let lock = lock_names(&path);
+        let lock = lock_directory(&path);
         assert!(other.try_lock().is_err());
         drop(lock);
         other.try_lock().expect("it is free");

@@ -17,8 +17,8 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a peer has for what is on its way to it when the server ends the
-/// connection. The end of the server lasts a little longer.
+/// How long a peer has to receive what was sent, when the server ends the connection. The
+/// server waits a little longer at its own end.
 const RECEIVES_WITHIN: Duration = Duration::from_secs(1);
 
 /// A connected socket.
@@ -71,7 +71,7 @@ impl Stream {
     }
 
     /// How many bytes the peer has sent in all; `None` if the system does not know it.
-    /// To be asked when it has sent the end of its stream.
+    /// To be asked when the end of its stream has come.
     pub fn received(&self) -> Option<u64> {
         sys::received(&self.0)
     }
@@ -100,12 +100,12 @@ impl Stream {
     }
 
     /// To be called before the socket is closed: one that is closed with unread input
-    /// discards what the peer has not received yet. Unless the peer has ended its
-    /// stream, this ends our half, and drops the input until the peer has received all,
-    /// or for a moment. `is_stopped`: [`stop_reading`](Self::stop_reading) was called,
+    /// discards what the peer has not received yet. As long as the peer has
+    /// neither ended its stream nor received all that was sent, this ends our half and
+    /// drops the input, for at most [`RECEIVES_WITHIN`]. `is_stopped`: [`stop_reading`](Self::stop_reading) was called,
     /// so the end of the input says nothing about the peer.
-    // Its buffer must not be in the frame below which an idle worker reads. It is short,
-    // because the next client of this worker keeps the stack that it takes.
+    // Not inlined: the buffer would be in the caller's frame while the worker waits. And it
+    // is short: pages of the stack that were touched stay with the thread.
     #[inline(never)]
     pub fn finish(&self, is_stopped: bool) {
         let (socket, until) = (self.0.as_raw_fd(), Instant::now() + RECEIVES_WITHIN);

@@ -39,8 +39,9 @@ const OTHER_MAPPINGS: u64 = 2048;
 /// 64 megabytes can have this many threads.
 const WITHOUT_PROC: u64 = 500;
 
-/// How much memory a connection may take while it waits, in bytes: its thread, of
-/// which some 11 kB are used. Of the memory, a third is for connections.
+/// How much memory there must be for each connection, in bytes. One that waits takes less
+/// than 16 KiB, nearly all of it for its thread, and a third of the memory is for
+/// connections.
 const MEMORY_EACH: u64 = 3 * (16 << 10);
 
 /// The same of the address space: a stack, most of which is never used, and what
@@ -124,8 +125,8 @@ fn physical_memory() -> Option<u64> {
 }
 
 /// Even without a limit, the address space ends somewhere: on machines of 32
-/// bits that is less than the memory that they can have. More than any machine can
-/// have is no limit.
+/// bits that is less than the memory that they can have. What is larger
+/// than any machine's is no limit.
 fn space() -> Option<u64> {
     let limit = ADDRESS_SPACE.and_then(limit).unwrap_or(u64::MAX);
     Some(limit.min(isize::MAX as u64)).filter(|limit| limit >> 46 == 0)

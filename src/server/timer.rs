@@ -7,7 +7,7 @@ use crate::sync::thread;
 use crate::sys;
 use std::time::Duration;
 
-/// Two wake-ups are at least this far apart, unless something is already late. Then
+/// Two wake-ups are at least this far apart, unless something is already late. So
 /// many events in a row cost a thousand wake-ups a second at most.
 const SLACK: Duration = Duration::from_millis(1);
 
@@ -43,7 +43,7 @@ pub fn run(shared: &Shared) {
     while !shared.is_stopping() {
         shared.await_disk_space();
         let (sleeps, is_trim_due) = shared.with_lock_last(|state, now| {
-            // One piece of what is due; `tick` says whether anything was. If there is
+            // One time slice of what is due; `tick` says whether anything was. If there is
             // more, the timer does not sleep now.
             if state.engine.wake_at().is_some_and(|at| at <= now) && state.engine.tick(now) {
                 state.sleep.last_due = now;

@@ -102,7 +102,8 @@ impl<'a> Worker<'a> {
     /// The bytes after that one are not parsed before it has its answer.
     fn parse(&mut self) {
         if !self.batch.is_empty() {
-            // Requests are left: the replies to the first ones had to be sent.
+            // Some requests are still to be executed: the replies to the first ones had to
+            // be sent before.
             return;
         }
         let mut unparsed = self.input.unparsed();
@@ -151,7 +152,7 @@ impl<'a> Worker<'a> {
                         has_trimmed = true;
                         self.trim();
                     }
-                    // Each use of the lock notices what has become free.
+                    // When the lock is released, `Trim` notes what has become free.
                     let id = self.client.id;
                     let is_idle = self.shared.with_lock(|state, _| state.engine.is_idle(id));
                     if is_idle && !trims {
@@ -185,8 +186,9 @@ impl<'a> Worker<'a> {
         for reply in &mut *replies {
             complete(reply, shared, self.client);
         }
+        // Such a list ends its time slice, so it is the last reply.
         let tubes = replies.pop_if(|reply| matches!(reply, Reply::Tubes(_)));
-        // A job may be deleted while its body waits there for the disk.
+        // Bodies in the outbox count: while they wait for the disk, their jobs may be deleted.
         let held = self.client.post(replies, needed);
         self.count_held(held);
         if let Some(Reply::Tubes(names)) = tubes {
@@ -200,14 +202,14 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Whether it has more to do than a client sends that waits for each reply.
+    /// Whether it has more to do than a client without pipelining would send.
     fn is_bulk(&self) -> bool {
-        // The bytes of a body that has not come whole are no further commands.
+        // The bytes of an incomplete body are no further commands.
         let has_more = self.input.unparsed().len() >= MAX_LINE && !self.framer.awaits_body();
         self.batch.is_bulk() || has_more
     }
 
-    /// Waits for the answer of a `reserve`. Meanwhile it holds as little memory as
+    /// Waits for the answer to a `reserve`. Meanwhile it holds as little memory as
     /// possible, because very many may wait. Returns false if the server ends: if the
     /// client was given a job, that job is ready after a restart.
     fn wait(&mut self) -> io::Result<bool> {

@@ -2,7 +2,7 @@
 //!
 //! The acceptor hands each client to an idle worker, through a channel. If none is
 //! idle, it starts another one. A worker whose client has closed becomes idle, unless
-//! enough others are: then it ends. So a crowd of clients leaves only a few threads.
+//! enough others are: then it ends. So after a crowd of clients only a few threads are left.
 
 use super::outbox::Client;
 use super::shared::Shared;
@@ -19,7 +19,7 @@ const STACK: usize = 128 * 1024;
 /// How many workers stay idle, at most.
 pub const IDLE: usize = 32;
 
-/// The way to the workers. Those that are idle end when it is dropped.
+/// Hands clients to workers. Those that are idle end when it is dropped.
 pub struct Workers {
     /// Never holds more clients than there are workers that have counted as idle.
     clients: Sender<Arc<Client>>,
@@ -67,7 +67,7 @@ fn work(shared: &Shared, receiver: &Receiver<Arc<Client>>, first: Arc<Client>) {
     while let Some(client) = next {
         worker::serve(shared, &client);
         drop(client);
-        let is_idle = shared.closed();
+        let is_idle = shared.closed(true);
         next = is_idle.then(|| receiver.recv().ok()).flatten();
     }
 }
