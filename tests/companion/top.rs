@@ -142,7 +142,7 @@ fn top_finds_one_of_5000_tubes_by_a_part_of_its_name() {
         );
         let mut screen = top(&scene, 80, 24, "");
         let found = "\ntube4999                 1";
-        type_all(&mut screen, &[("", "\ntube0 "), ("/tube4999\r", found)]);
+        type_all(&mut screen, &[("", "\ntube0 "), ("/tube4999", found)]);
     });
 }
 
