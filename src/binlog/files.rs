@@ -374,7 +374,7 @@ impl Binlog {
             self.tail().prepared.push(made);
         }
         let mut tail = self.tail();
-        let has_begun = tail.begin_segment(0);
+        let has_begun = tail.begin_segment(0).is_some();
         let end = tail.end;
         drop(tail);
         if !has_begun {

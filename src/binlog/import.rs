@@ -27,7 +27,7 @@
 //! 1 ready, 2 reserved, 3 buried, 4 delayed.
 
 use super::error::Error;
-use super::format::{HEADER_LEN, Record, Tubes, Update, counters, segment_name};
+use super::format::{HEADER_LEN, Record, Tubes, Update, counters, put_len, segment_name};
 use super::recovery::{Opening, apply};
 use super::segment::{Found, Kind, Window, numbers};
 use super::tail::{BLOCK, LEFT_BY_PUT};
@@ -204,7 +204,7 @@ pub(super) fn take_over<J: Jobs>(
 fn copy<J: Jobs>(binlog: &Binlog, theirs: &Theirs<J>) -> Result<(), NoRoom> {
     for (index, id) in theirs.ids.iter().enumerate() {
         let job = theirs.jobs.stored(*id).expect("it is there");
-        binlog.make_room_to_copy(Record::Put(job).max_len())?;
+        binlog.make_room_to_copy(put_len(&job))?;
         let end = binlog.append(&[Change::Put(*id)], &*theirs.jobs);
         if index % JOBS_AT_ONCE == 0 {
             binlog.commit(end).map_err(|_| NoRoom)?;
@@ -245,7 +245,7 @@ fn undo<J: Jobs>(opening: &Opening, first: u32, theirs: &Theirs<J>, error: Error
 /// How many bytes of files a takeover needs, with segments of this length.
 fn room_needed<J: Jobs>(asked: u64, theirs: &Theirs<J>) -> u64 {
     let jobs = theirs.ids.iter().filter_map(|id| theirs.jobs.stored(*id));
-    let lens: Vec<u64> = jobs.map(|job| Record::Put(job).max_len()).collect();
+    let lens: Vec<u64> = jobs.map(|job| put_len(&job)).collect();
     let longest = lens.iter().copied().max().unwrap_or(0);
     let len = asked.max((HEADER_LEN + longest).next_multiple_of(BLOCK));
     let (mut segments, mut offset) = (1, HEADER_LEN);

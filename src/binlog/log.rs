@@ -360,13 +360,7 @@ pub(super) struct Writer {
     gathered: Vec<u8>,
     /// Up to where the segment was synced when the present batch began.
     synced: u64,
-    /// An empty vector with capacity, to be exchanged for the steps in the
-    /// tail.
-    steps: Vec<Step>,
 }
-
-/// The capacity that stays when a batch was larger.
-const MOST_STEPS_KEPT: usize = 4096;
 
 /// How far the current segment's file is written and synced.
 #[derive(Clone)]
@@ -391,7 +385,6 @@ impl Writer {
             offset,
             gathered: Vec::new(),
             synced: offset,
-            steps: Vec::new(),
         }
     }
 
@@ -416,8 +409,7 @@ impl Writer {
     /// Writes all that was appended, and returns up to where that was.
     pub fn write(&mut self, binlog: &Binlog) -> Result<Lsn, Failed> {
         let fail = |error| binlog.fail(error);
-        let empty = std::mem::take(&mut self.steps);
-        let (mut steps, end) = binlog.tail().take(empty);
+        let (steps, end) = binlog.tail().take();
         // Each frame written now says how far the segment is synced at this
         // moment.
         let progress = binlog.progress();
@@ -434,9 +426,6 @@ impl Writer {
             }
         }
         self.flush_with_end(binlog).map_err(fail)?;
-        steps.clear();
-        steps.shrink_to(MOST_STEPS_KEPT);
-        self.steps = steps;
         let mut progress = binlog.progress();
         debug_assert_eq!(end.0, progress.start + self.offset);
         progress.written_to = end;

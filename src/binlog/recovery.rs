@@ -11,7 +11,7 @@
 use super::error::{Error, REPAIR, is_full};
 use super::files::{Prepared, adopt, name_segment, prepare};
 use super::format::{
-    HEADER_LEN, Header, PREPARED, Record, Tubes, Update, prepared_slot, shows_segment,
+    HEADER_LEN, Header, PREPARED, Record, Tubes, Update, prepared_slot, put_len, shows_segment,
 };
 use super::import;
 use super::log::Writer;
@@ -416,20 +416,19 @@ impl Newest<'_> {
 }
 
 fn replay_record(record: Record, live: &mut LiveBytes, jobs: &mut impl Jobs) {
-    let len = record.max_len();
     match record {
         Record::Put(job) => {
-            let id = job.id;
+            let (id, len) = (job.id, put_len(&job));
             // A job that is put again may be shorter: its put may be a tombstone.
             if let Some(before) = jobs.restore(job) {
-                live.delete(id, Record::Put(before).max_len());
+                live.delete(id, put_len(&before));
             }
             live.put(id, len);
         }
         Record::Update(update) => apply(update, jobs),
         Record::Delete(id) => {
             if let Some(job) = jobs.forget(id) {
-                live.delete(id, Record::Put(job).max_len());
+                live.delete(id, put_len(&job));
             }
         }
         Record::Mark(_) => {}

@@ -49,7 +49,7 @@
 
 use super::error::Error;
 use super::files::{Prepared, Upkeep};
-use super::format::{HEADER_LEN, Header, Record, Update, put_len};
+use super::format::{HEADER_LEN, Header, Record, Update, put_len, put_len_of};
 use super::{Jobs, Lsn};
 use crate::engine::{Change, StoredJob};
 use crate::protocol::JobId;
@@ -110,9 +110,8 @@ pub(super) struct Tail {
     /// arrives long after its line is older.
     first_put: Option<JobId>,
     /// The same for the batch that is being written, or was written last, and the LSN
-    /// where it ends.
-    taken_first_put: Option<JobId>,
-    taken_end: Lsn,
+    /// where it ends; `None` if there is no put in it.
+    taken: Option<(JobId, Lsn)>,
     /// Where the log ends.
     pub end: Lsn,
     pub live: LiveBytes,
@@ -180,12 +179,8 @@ impl Tail {
         match change {
             Change::Put(id) => {
                 let job = jobs.stored(id);
-                let job = job.expect("a put is appended before its job can be deleted");
-                let record = Record::Put(job);
-                let len = record.max_len();
-                self.record(record);
+                self.put(job.expect("a put is appended before its job can be deleted"));
                 self.first_put = self.first_put.into_iter().chain([id]).min();
-                self.live.put(id, len);
             }
             // Without a job there is nothing to say: the same command has deleted the
             // job, and its deletion is the next change.
@@ -201,18 +196,17 @@ impl Tail {
                 body_len,
                 keys_len,
             } => {
-                let len = put_len(id, tube_len, keys_len, body_len);
-                // While its key is taken, its tombstone is live.
-                let tombstone = jobs.stored(id).filter(StoredJob::is_deleted);
-                let record = tombstone.map_or(Record::Delete(id), Record::Put);
-                let is_tombstone = matches!(record, Record::Put(_));
-                let tombstone_len = record.max_len();
-                let record_len = self.record(record);
+                let len = put_len_of(id, tube_len, keys_len, body_len);
                 self.live.delete(id, len);
-                if is_tombstone {
-                    self.live.put(id, tombstone_len);
-                }
-                self.earn_compaction(len + if is_tombstone { 0 } else { record_len });
+                let garbage = match jobs.stored(id).filter(StoredJob::is_deleted) {
+                    // While its key is taken, its tombstone is live.
+                    Some(tombstone) => {
+                        self.put(tombstone);
+                        len
+                    }
+                    None => len + self.record(Record::Delete(id)),
+                };
+                self.earn_compaction(garbage);
             }
         }
         // Credit is not saved up while there is little garbage.
@@ -223,19 +217,25 @@ impl Tail {
         self.note_obsolete();
     }
 
+    /// Appends the put of a job, which is live where it lies.
+    fn put(&mut self, job: StoredJob) {
+        let (id, len) = (job.id, put_len(&job));
+        self.record(Record::Put(job));
+        self.live.put(id, len);
+    }
+
     /// Appends a record, and returns its length. It begins a segment if it does not
     /// fit into the current one. Without a prepared segment, or a number, the current
     /// segment grows.
     fn record(&mut self, record: Record) -> u64 {
-        let longest = record.max_len();
-        let rest = match record {
-            Record::Put(_) => self.rest_for_puts(),
-            Record::Update(_) | Record::Delete(_) | Record::Mark(_) => self.rest(),
+        let len = record.len();
+        let (rest, longest) = match &record {
+            Record::Put(job) => (self.rest_for_puts(), put_len(job)),
+            Record::Update(_) | Record::Delete(_) | Record::Mark(_) => (self.rest(), len),
         };
         if rest < longest {
             self.begin_segment(longest);
         }
-        let len = record.len();
         self.offset += len;
         self.end.0 += len;
         self.written += 1;
@@ -243,16 +243,11 @@ impl Tail {
         len
     }
 
-    /// Begins a segment that has room for a record of this length. Returns whether it
-    /// could.
-    pub fn begin_segment(&mut self, record: u64) -> bool {
-        if self.is_last() {
-            return false;
-        }
-        let Some(prepared) = self.take_prepared(record) else {
-            return false;
-        };
-        let number = self.live.current() + 1;
+    /// Begins a segment that has room for a record of this length, and returns its
+    /// number; `None` if there is no such file, or no number left.
+    pub fn begin_segment(&mut self, record: u64) -> Option<u32> {
+        let number = self.live.current().checked_add(1)?;
+        let prepared = self.take_prepared(record)?;
         self.live.begin(number, self.offset, self.len);
         let header = Header {
             number,
@@ -265,12 +260,7 @@ impl Tail {
         self.offset = HEADER_LEN;
         self.len = prepared.len;
         self.steps.push(Step::Begin(header, prepared));
-        true
-    }
-
-    /// Whether no number is left for another segment.
-    pub fn is_last(&self) -> bool {
-        self.live.current() == u32::MAX
+        Some(number)
     }
 
     /// Takes the shortest prepared segment in which one with a record of this length
@@ -286,12 +276,12 @@ impl Tail {
         fit.min_by_key(|index| self.prepared[*index].len)
     }
 
-    /// Takes the steps that have to be written, in exchange for the vector `empty`,
-    /// and returns them with the LSN where they end. The steps that were taken before
-    /// must be written by now.
-    pub fn take(&mut self, empty: Vec<Step>) -> (Vec<Step>, Lsn) {
-        self.taken_first_put = self.first_put.take();
-        self.taken_end = self.end;
+    /// Takes the steps that have to be written, and returns them with the LSN where they
+    /// end. The steps that were taken before must be written by now.
+    pub fn take(&mut self) -> (Vec<Step>, Lsn) {
+        self.taken = self.first_put.take().map(|first| (first, self.end));
+        // The next batch is likely to be as long.
+        let empty = Vec::with_capacity(self.steps.len());
         (std::mem::replace(&mut self.steps, empty), self.end)
     }
 
@@ -304,8 +294,8 @@ impl Tail {
             // appended by now.
             return Some(self.end);
         }
-        let is_taken = self.taken_first_put.is_some_and(|first| id >= first);
-        (is_taken && durable < self.taken_end).then_some(self.taken_end)
+        let (first, end) = self.taken?;
+        (id >= first && durable < end).then_some(end)
     }
 
     /// After a sync, appends a mark, whose frame says that everything before it was
@@ -371,13 +361,12 @@ impl Tail {
                 // That change puts its tombstone.
                 continue;
             }
-            let record = Record::Put(job);
-            let len = record.max_len();
+            let len = put_len(&job);
             if !self.has_room_to_move(len) {
                 return self.live.take_back(id);
             }
-            self.record(record);
-            self.live.moved(id, len);
+            self.live.delete(id, len);
+            self.put(job);
             self.migrated += 1;
             self.credit = self.credit.saturating_sub_unsigned(len);
             bytes += len;
@@ -400,7 +389,7 @@ impl Tail {
     /// Notes that the oldest segments are obsolete, if no live job needs them, and
     /// appends a mark that says so. Returns whether there were any.
     pub fn note_obsolete(&mut self) -> bool {
-        let numbers: Vec<u32> = std::iter::from_fn(|| self.live.pop_obsolete()).collect();
+        let numbers = self.live.pop_obsolete();
         if numbers.is_empty() {
             return false;
         }
@@ -408,8 +397,7 @@ impl Tail {
         // Their jobs were deleted or put again before the mark. So when the mark is
         // synced, nothing in these segments is needed.
         let after = self.end;
-        let obsolete = numbers.into_iter().map(|number| (number, after));
-        self.obsolete.extend(obsolete);
+        self.obsolete.extend(numbers.map(|number| (number, after)));
         true
     }
 
@@ -471,12 +459,7 @@ impl Tail {
     /// admitted.
     pub fn full_len(&self, put: u64) -> u64 {
         let current = self.offset.max(HEADER_LEN + self.live.in_current());
-        let longest = self
-            .live
-            .longest_segments
-            .front()
-            .map_or(0, |(_, len)| *len)
-            .max(current);
+        let longest = self.live.longest_segment.max(current);
         let of_any = longest.min(HEADER_LEN + self.live.total);
         let len = self.segment_size.max(of_any).max(HEADER_LEN + put);
         len.next_multiple_of(BLOCK)
@@ -594,10 +577,8 @@ pub(super) struct LiveBytes {
     /// and how long the files are.
     pub used_bytes: u64,
     pub file_bytes: u64,
-    /// A monotonic queue for the maximum length of these: number and length of the
-    /// longest one, then of the longest one after it, and so on. A segment counts with
-    /// what its live jobs take at their longest, if that is more than its length.
-    longest_segments: VecDeque<(u32, u64)>,
+    /// The length of the longest of these, when one of them was last begun or removed.
+    longest_segment: u64,
 }
 
 /// A segment in use.
@@ -619,6 +600,13 @@ struct Segment {
     ids: VecDeque<Range<u64>>,
 }
 
+impl Segment {
+    /// Its length, or what its live jobs take at their longest, if that is more.
+    fn longest(&self) -> u64 {
+        self.used_bytes.max(HEADER_LEN + self.live_bytes)
+    }
+}
+
 const HAS_SEGMENT: &str = "there is always a segment";
 
 impl LiveBytes {
@@ -638,12 +626,7 @@ impl LiveBytes {
             previous.file_bytes = file_len.max(previous_len);
             self.used_bytes += previous.used_bytes;
             self.file_bytes += previous.file_bytes;
-            let longest = previous_len.max(HEADER_LEN + previous.live_bytes);
-            let longest_of = &mut self.longest_segments;
-            while longest_of.back().is_some_and(|(_, len)| *len <= longest) {
-                longest_of.pop_back();
-            }
-            self.longest_segments.push_back((previous.number, longest));
+            self.longest_segment = self.longest_segment.max(previous.longest());
         }
         self.segments.push_back(Segment {
             number,
@@ -687,12 +670,6 @@ impl LiveBytes {
         self.total += len;
     }
 
-    /// A live job is put again, into the current segment.
-    fn moved(&mut self, id: JobId, len: u64) {
-        self.delete(id, len);
-        self.put(id, len);
-    }
-
     /// A live job is deleted.
     pub fn delete(&mut self, id: JobId, len: u64) {
         let index = self.index_of(id).expect("a live job is in a segment");
@@ -719,20 +696,21 @@ impl LiveBytes {
         }
     }
 
-    /// Removes the oldest segment if no live job needs it. Never removes the current
-    /// one.
-    fn pop_obsolete(&mut self) -> Option<u32> {
-        if self.segments.len() == 1 || self.segments[0].live_bytes > 0 {
-            return None;
+    /// Removes the oldest segments as long as no live job needs them, and returns their
+    /// numbers. Never removes the current one.
+    fn pop_obsolete(&mut self) -> Range<u32> {
+        let first = self.oldest();
+        while self.segments.len() > 1 && self.segments[0].live_bytes == 0 {
+            let oldest = self.segments.pop_front().expect(HAS_SEGMENT);
+            self.used_bytes -= oldest.used_bytes;
+            self.file_bytes -= oldest.file_bytes;
         }
-        let oldest = self.segments.pop_front()?;
-        self.used_bytes -= oldest.used_bytes;
-        self.file_bytes -= oldest.file_bytes;
-        let longest = self.longest_segments.front();
-        if longest.is_some_and(|(number, _)| *number == oldest.number) {
-            self.longest_segments.pop_front();
+        let obsolete = first..self.oldest();
+        if !obsolete.is_empty() {
+            let lens = self.segments.iter().map(Segment::longest);
+            self.longest_segment = lens.max().expect(HAS_SEGMENT);
         }
-        Some(oldest.number)
+        obsolete
     }
 
     /// The next job with its latest put in the oldest segment, for compaction. (It may
@@ -865,7 +843,7 @@ mod tests {
             |tail: &Tail, durable| [1, 2, 3, 4].map(|id| tail.put_durable_at(JobId(id), durable));
         let of_these = [None, Some(end), Some(end), Some(end)];
         assert_eq!(waits_of(&tail, before), of_these);
-        tail.take(Vec::new());
+        tail.take();
         assert_eq!(waits_of(&tail, before), of_these);
         assert_eq!(waits_of(&tail, end), [None; 4]);
         tail.append(Change::Put(JobId(1)), &[], &jobs);
@@ -1172,8 +1150,10 @@ mod tests {
 
     // Live bytes.
 
-    fn longest(live: &LiveBytes) -> u64 {
-        live.longest_segments.front().map_or(0, |(_, len)| *len)
+    /// As compaction does.
+    fn move_job(live: &mut LiveBytes, id: JobId, len: u64) {
+        live.delete(id, len);
+        live.put(id, len);
     }
 
     #[test]
@@ -1184,7 +1164,7 @@ mod tests {
         live.begin(2, 30, 30);
         (4..=5).for_each(|id| live.put(JobId(id), 10));
         live.begin(3, 20, 20);
-        live.moved(JobId(2), 10);
+        move_job(&mut live, JobId(2), 10);
         live.put(JobId(6), 10);
         let segments = (1..=6).map(|id| live.segment_of(JobId(id)).unwrap());
         assert_eq!(segments.collect::<Vec<_>>(), [1, 3, 1, 2, 2, 3]);
@@ -1198,21 +1178,21 @@ mod tests {
         (1..=3).for_each(|id| live.put(JobId(id), 10));
         assert_eq!(live.next_in_oldest(), None); // the oldest is the current one
         live.begin(2, 80, 80);
-        assert_eq!(longest(&live), 80);
-        assert_eq!(live.pop_obsolete(), None);
+        assert_eq!(live.longest_segment, 80);
+        assert_eq!(live.pop_obsolete(), 1..1);
         live.delete(JobId(2), 10);
         let first = live.next_in_oldest().unwrap();
         live.take_back(first); // as if there were no room to move it
         assert_eq!(live.next_in_oldest(), Some(first));
-        live.moved(first, 10);
+        move_job(&mut live, first, 10);
         let mut rest: Vec<_> = std::iter::from_fn(|| live.next_in_oldest()).collect();
         rest.retain(|id| *id != JobId(2)); // deleted, which is not known here
         assert_eq!((first, rest), (JobId(1), vec![JobId(3)]));
-        live.moved(JobId(3), 10);
-        assert_eq!(live.pop_obsolete(), Some(1));
-        assert_eq!(live.pop_obsolete(), None);
+        move_job(&mut live, JobId(3), 10);
+        assert_eq!(live.pop_obsolete(), 1..2);
+        assert_eq!(live.pop_obsolete(), 2..2);
         assert_eq!((live.total, live.used_bytes), (20, 0));
-        assert_eq!(longest(&live), 0);
+        assert_eq!(live.longest_segment, HEADER_LEN + 20);
     }
 
     #[test]
@@ -1223,7 +1203,7 @@ mod tests {
         assert_eq!(live.in_current(), 100);
         live.begin(2, HEADER_LEN + 60, HEADER_LEN + 60);
         assert_eq!(
-            (live.used_bytes, longest(&live)),
+            (live.used_bytes, live.longest_segment),
             (HEADER_LEN + 60, HEADER_LEN + 100)
         );
         assert_eq!(live.in_current(), 0);
@@ -1238,10 +1218,9 @@ mod tests {
         for number in 2..=MANY {
             live.begin(number, u64::from(number % 1000), u64::from(number % 1000));
         }
-        assert_eq!(longest(&live), 999);
-        let obsolete = std::iter::from_fn(|| live.pop_obsolete()).count();
-        assert_eq!(obsolete, MANY as usize - 1);
-        assert_eq!((live.used_bytes, longest(&live)), (0, 0));
+        assert_eq!(live.longest_segment, 999);
+        assert_eq!(live.pop_obsolete(), 1..MANY);
+        assert_eq!((live.used_bytes, live.longest_segment), (0, HEADER_LEN));
     }
 
     #[test]

@@ -110,7 +110,7 @@ impl Server {
             counters: Counters::default(),
             options,
         };
-        let put = live_len(&job);
+        let put = put_len(&job);
         let jobs = &self.jobs;
         let Ok(_room) = self.log.make_room(put, &|work| work(jobs)) else {
             return false;
@@ -246,13 +246,13 @@ impl Live {
     }
 
     fn add(&mut self, job: &StoredJob) {
-        let len = live_len(job);
+        let len = put_len(job);
         self.bytes += len;
         *self.lens.entry(len).or_default() += 1;
     }
 
     fn remove(&mut self, job: &StoredJob) {
-        let len = live_len(job);
+        let len = put_len(job);
         self.bytes -= len;
         let count = self.lens.get_mut(&len).expect("it was added");
         *count -= 1;
@@ -260,12 +260,6 @@ impl Live {
             self.lens.remove(&len);
         }
     }
-}
-
-/// How many bytes the put of a job takes at most.
-pub fn live_len(job: &StoredJob) -> u64 {
-    let (tube_len, keys_len, body_len) = lens(job);
-    put_len(job.id, tube_len, keys_len, body_len)
 }
 
 /// The options of the job with this id; most have none.

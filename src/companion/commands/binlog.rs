@@ -360,8 +360,7 @@ fn repair(inspection: &Inspection, live: Live, new: &Path) -> Outcome<usize> {
     let count = live.there().count();
     let mut jobs = live.jobs;
     let write = |jobs: &BTreeMap<_, StoredJob>, id| {
-        let (tube_len, keys_len, body_len) = lens(&jobs[&id]);
-        let room = log.make_room_to_copy(put_len(id, tube_len, keys_len, body_len));
+        let room = log.make_room_to_copy(put_len(&jobs[&id]));
         room.map_err(|_| failed())?;
         log.commit(log.append(&[Change::Put(id)], jobs))
             .map_err(|_| failed())
