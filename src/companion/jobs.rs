@@ -140,12 +140,11 @@ impl Jobs {
         let (verb, doing) = act.names();
         let tubes = Patterns(self.tubes);
         let found = self.chosen.find(invocation, &self.ids, &tubes, None)?;
-        let is_asked = !found.named && !found.is_trial && !found.ids.is_empty();
-        if is_asked && !self.yes {
-            let (what, address) = (&found.what, invocation.address());
-            if !confirm(format!("{verb} {what} at {address}?"))? {
-                return Ok(Status::No);
-            }
+        let is_sure = self.yes || found.is_trial || found.ids.is_empty();
+        if let Some(what) = found.what.as_ref().filter(|_| !is_sure)
+            && !confirm(format!("{verb} {what} at {}?", invocation.address()))?
+        {
+            return Ok(Status::No);
         }
         let until = self.wait.map(|Interval(time)| Instant::now() + time);
         found.act(doing, &mut WhenFree(act, until))
@@ -186,8 +185,7 @@ impl Chosen {
             return Ok(Found {
                 client: invocation.connect()?,
                 ids,
-                what: String::new(),
-                named: true,
+                what: None,
                 is_trial: false,
                 status: Status::Done,
             });
@@ -224,8 +222,7 @@ impl Chosen {
         Ok(Found {
             client,
             ids,
-            what: format!("{} of {place}", in_words(&states)),
-            named: false,
+            what: Some(format!("{} of {place}", in_words(&states))),
             is_trial: self.dry_run,
             status,
         })
@@ -236,10 +233,9 @@ impl Chosen {
 pub struct Found {
     client: Client,
     pub ids: Vec<JobId>,
-    /// How many they are, and where, for a question.
-    what: String,
-    /// Whether they were named one by one.
-    named: bool,
+    /// How many they are, and where, for a question; not if they were named one by
+    /// one.
+    what: Option<String>,
     /// Whether the command only says how many they are.
     is_trial: bool,
     status: Status,
@@ -252,12 +248,13 @@ impl Found {
         if self.is_trial {
             return print(format!("{}\n", self.ids.len()));
         }
+        let named = self.what.is_none();
         let mut task = Task::new(doing, self.ids.len() as u64)?;
-        let outcome = task.carry_out(work, &mut self.client, &self.ids, self.named);
+        let outcome = task.carry_out(work, &mut self.client, &self.ids, named);
         // A job of a tube may have been deleted since it was found.
-        let all = work.conclude() && (task.missing == 0 || !self.named);
+        let all = work.conclude() && (task.missing == 0 || !named);
         let (done, interrupted) = task.end();
-        if !self.named || W::COUNTS {
+        if !named || W::COUNTS {
             print(format!("{done}\n"))?;
         }
         outcome.and(interrupted)?;

@@ -8,16 +8,13 @@ use crate::failure::{Failure, Outcome, Status, plain};
 use crate::inspection::{Finding, Inspection};
 use crate::text::counted;
 use crate::text::json::{self, Json, json};
-use crate::text::output::{Output, complain, print};
+use crate::text::output::{Output, WholeFile, complain, print};
 use beanpole::binlog::import;
 use beanpole::binlog::{Binlog as Log, Error, Options, Record, SyncMode, lens, put_len};
 use beanpole::engine::{Change, Counters, StoredJob, StoredState, Time};
 use beanpole::protocol::{Body, JobId, Priority, Seconds, TubeName};
 use clap::{Args, ValueEnum, ValueHint};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::OpenOptions;
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 #[derive(Args)]
@@ -404,8 +401,6 @@ fn ghost(id: JobId) -> StoredJob {
 /// Writes the jobs for beanstalkd 1.12. Its server has them as they are here if
 /// they come by id, and the buried ones in the order of burial.
 fn export(_: &Inspection, live: Live, new: &Path) -> Outcome<usize> {
-    let path = new.join(name(1));
-    let cannot_write = |error| Failure::io(format_args!("cannot write {}", path.display()), error);
     let mut jobs: Vec<_> = live.there().collect();
     // At the first job that is too large for it, beanstalkd drops the rest of
     // the file. So these jobs come last, ordered by size: all after such a job
@@ -415,21 +410,15 @@ fn export(_: &Inspection, live: Live, new: &Path) -> Outcome<usize> {
         StoredState::Buried { order } => (too_large(job), Some(order)),
         _ => (too_large(job), None),
     });
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true).mode(0o600);
-    let write = || -> io::Result<()> {
-        let mut file = io::BufWriter::new(options.open(&path)?);
-        file.write_all(&import::FILE_START)?;
-        let mut bytes = Vec::new();
-        for job in &jobs {
-            bytes.clear();
-            import::encode(job, &mut bytes);
-            file.write_all(&bytes)?;
-        }
-        file.into_inner()?.sync_all()?;
-        std::fs::File::open(new)?.sync_all()
-    };
-    write().map_err(cannot_write)?;
+    let mut file = WholeFile::create(&new.join(name(1)), 0o600)?;
+    file.bytes(&import::FILE_START)?;
+    let mut bytes = Vec::new();
+    for job in &jobs {
+        bytes.clear();
+        import::encode(job, &mut bytes);
+        file.bytes(&bytes)?;
+    }
+    file.finish()?;
     if let Some(largest) = jobs.last().and_then(too_large) {
         let count = jobs.iter().filter_map(too_large).count();
         complain!(

@@ -190,12 +190,10 @@ impl Loading<'_> {
     /// Reads a line. If it is a job that is wanted, it is added to the batch.
     fn next(&mut self) -> Outcome<Next> {
         let Some(text) = self.source.read_next()? else {
-            return match (self.source.number, self.only_jobs) {
-                (0, _) => self.refused(NO_DUMP),
-                (_, true) => Ok(Next::End(None)),
-                (_, false) => Ok(Next::End(Some(
-                    "the end is missing: the dump was cut short".into(),
-                ))),
+            let flaw = "the end is missing: the dump was cut short".to_owned();
+            return match self.source.number {
+                0 => self.refused(NO_DUMP),
+                _ => Ok(Next::End(Some(flaw).filter(|_| !self.only_jobs))),
             };
         };
         let (number, line) = (self.source.number, Line::read(&text));
