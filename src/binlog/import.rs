@@ -177,7 +177,7 @@ pub(super) fn take_over<J: Jobs>(
         return Ok(opening.opened(binlog, jobs));
     }
     for file in ours {
-        opening.remove(file)?;
+        opening.remove(&file.name())?;
     }
     opening.sync_names()?;
     let next_id = JobId(theirs.highest + 1);

@@ -1,8 +1,9 @@
 //! The lock of a directory; and for one that several machines can use, fencing and the
 //! lease. A server that has lost the lock acknowledges nothing any more, sends
-//! nothing about jobs, and damages nothing. All that the daemon knows of shared storage
-//! is here, and the outbox calls one method, [`ensure_lease`](Binlog::ensure_lease),
-//! before replies are sent.
+//! nothing about jobs, and damages nothing. What the daemon knows of shared storage is
+//! here. The outbox calls one method, [`ensure_lease`](Binlog::ensure_lease), before
+//! replies are sent, and the committer calls it when it wakes. Recovery asks a storage
+//! whether it is shared: then it begins a segment, and trusts no file of zeros.
 //!
 //! # Fencing
 //!
@@ -336,18 +337,15 @@ fn remove_prepared(directory: &Directory, is_shared: bool) -> Result<Vec<Error>,
     };
     let mut left = Vec::new();
     for name in names.iter().filter(is_prepared) {
-        match directory.remove(name) {
-            Ok(()) => {}
-            // The server that prepared it has just made a segment of it.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => {
-                let can_open = directory.open(name).is_ok();
-                let error = Error::on("remove", name)(error);
-                if can_open {
-                    return Err(error);
-                }
-                left.push(error);
+        // `NotFound`: the server that prepared it has just made a segment of it.
+        if let Err(error) = directory.remove(name)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            let error = Error::on("remove", name)(error);
+            if directory.open(name).is_ok() {
+                return Err(error);
             }
+            left.push(error);
         }
     }
     Ok(left)
@@ -444,7 +442,12 @@ impl Lease {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tail::BLOCK;
+    use super::super::{SyncMode, lens};
     use super::*;
+    use crate::engine::{Change, Counters, StoredJob, StoredState, Time};
+    use crate::protocol::{Body, JobId, Priority, Seconds, TubeName};
+    use std::collections::BTreeMap;
 
     /// A fence around a directory, whatever its file system.
     fn raise(path: &Path) -> (Fenced, Vec<Error>) {
@@ -477,6 +480,59 @@ mod tests {
         let (fenced, _) = raise(directory.path());
         fenced.create("binlog.1").unwrap();
         assert!(fenced.rename("binlog.1", "binlog.spare").is_err());
+    }
+
+    #[test]
+    fn the_next_server_continues_the_log_in_a_segment_of_its_own() {
+        let directory = tempfile::tempdir().unwrap();
+        let open = || {
+            let storage = Arc::new(raise(directory.path()).0);
+            Binlog::open_in(storage, SyncMode::Always, BLOCK, BTreeMap::new()).unwrap()
+        };
+        let mut jobs = BTreeMap::new();
+        let first = open().binlog;
+        for id in (1..=50).map(JobId) {
+            let job = StoredJob {
+                id,
+                tube: TubeName::parse(b"mail").unwrap(),
+                body: Body::new(&[b'x'; 900]),
+                priority: Priority(0),
+                delay: Seconds(0),
+                ttr: Seconds(60),
+                created_at: Time::default(),
+                state: StoredState::Ready,
+                counters: Counters::default(),
+                options: None,
+            };
+            let (tube_len, keys_len, body_len) = lens(&job);
+            let deleted = Change::Delete {
+                id,
+                tube_len,
+                body_len,
+                keys_len,
+            };
+            jobs.insert(id, job);
+            first.append(&[Change::Put(id)], &jobs);
+            if id < JobId(50) {
+                jobs.remove(&id);
+                first.append(&[deleted], &jobs);
+            }
+            first.work_once().unwrap();
+            first.ensure_lease().unwrap();
+        }
+        let last = first.stats().current_index;
+        assert!(last > 5 && first.stats().oldest_index > last - 2);
+        let second = open();
+        assert_eq!(second.jobs, jobs);
+        assert_eq!(second.binlog.stats().current_index, last + 1);
+        let lsn = first.append(&[Change::Put(JobId(50))], &jobs);
+        first.commit(lsn).unwrap();
+        assert!(
+            first.ensure_lease().is_err(),
+            "it acknowledges what is lost"
+        );
+        second.binlog.ensure_lease().unwrap();
+        assert_eq!(open().jobs, jobs);
     }
 
     /// Linux has a lock that counts as another process's, if it is taken through

@@ -309,22 +309,18 @@ impl Opening {
     pub fn remove_prepared(&self) -> Result<(), Error> {
         let names = self.storage.list();
         let names = names.map_err(Error::on("list", "the files"))?;
-        let prepared = names.iter().filter(|name| prepared_slot(name).is_some());
-        for name in prepared {
-            let removed = self.storage.remove(name);
-            removed.map_err(Error::on("remove", name))?;
-        }
-        Ok(())
+        let mut prepared = names.iter().filter(|name| prepared_slot(name).is_some());
+        prepared.try_for_each(|name| self.remove(name))
     }
 
-    pub fn remove(&self, file: &Found) -> Result<(), Error> {
-        let removed = self.storage.remove(&file.name());
-        removed.map_err(Error::on("remove", file.name()))
+    pub fn remove(&self, name: &str) -> Result<(), Error> {
+        let removed = self.storage.remove(name);
+        removed.map_err(Error::on("remove", name))
     }
 
     /// Removes a file that is not needed. If that fails, a notice says so.
     pub fn remove_unneeded(&mut self, file: &Found) {
-        if let Err(error) = self.remove(file) {
+        if let Err(error) = self.remove(&file.name()) {
             self.notices
                 .push(format!("{error}; the file is not needed"));
         }
@@ -368,27 +364,24 @@ impl Newest<'_> {
     /// Makes durable all that was read, before anything relies on it.
     ///
     /// A sync that failed may have left changes in the page cache that are not on the
-    /// disk, and no later sync would write them. So everything after the last sync that
-    /// is known to have succeeded is written again. In the same way the cache may have
-    /// zeros where the disk has other bytes. So what follows the records is read from
+    /// disk, and no later sync would write them. (They may be acknowledged: with `Every`
+    /// and `Never` the end of a process loses nothing.) So everything after the last sync
+    /// that is known to have succeeded is written again. In the same way the cache may
+    /// have zeros where the disk has other bytes. So what follows the records is read from
     /// the disk from now on.
     fn make_durable(&self) -> Result<(), Error> {
         let (file, synced, end) = (&*self.file, self.synced, self.end);
         let on = |action| Error::on(action, self.found.name());
         let checksum = || checksum(file, synced, end).map_err(on("read"));
-        // A copy-on-write file system may have no room for that. Then the disk must
-        // have the same bytes as the cache.
-        let unwritten = match has_room(write_again(file, synced, end)).map_err(on("rewrite"))? {
-            true => None,
-            false => Some(checksum()?),
-        };
+        let cached = checksum()?;
+        let is_written = has_room(write_again(file, synced, end)).map_err(on("rewrite"))?;
         file.sync().map_err(on("sync"))?;
         file.forget().map_err(on("read"))?;
-        match unwritten {
-            Some(cached) if cached != checksum()? => {
-                Err(on("rewrite")(io::ErrorKind::StorageFull.into()))
-            }
-            _ => Ok(()),
+        // A copy-on-write file system may have no room for that. Then the disk must
+        // have the same bytes as the cache.
+        match is_written || checksum()? == cached {
+            true => Ok(()),
+            false => Err(on("rewrite")(io::ErrorKind::StorageFull.into())),
         }
     }
 
