@@ -11,10 +11,9 @@
 //! ```
 //!
 //! Modules on the left use those on the right, which need not be neighbours;
-//! none uses one on its left, and no command uses another, but that the console serves
-//! what `metrics` writes, too. `inspection` reads a binlog without a server, and `http`
-//! serves the metrics, and the console to browsers. All modules may use `signals` and
-//! `values`, which reads the values of the command line.
+//! none uses one on its left, and no command uses another. `inspection` reads a binlog
+//! without a server, and `http` serves the metrics, and the console to browsers. All modules
+//! may use `signals` and `values`, which reads the values of the command line.
 
 pub mod command;
 mod commands {

@@ -89,28 +89,28 @@ impl Site for Scrape {
 }
 
 /// The content type of the text.
-pub const KIND: &str = "text/plain; version=0.0.4; charset=utf-8";
+const KIND: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// How long a server may take to answer for a scrape: as a rule, a scraper
 /// gives up after 10 seconds.
-pub const SCRAPE_PATIENCE: Duration = Duration::from_secs(5);
+const SCRAPE_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Which metrics are wanted, and of which servers.
 #[derive(Default)]
-pub struct Scrape {
-    pub servers: Vec<Server>,
-    pub patience: Duration,
+struct Scrape {
+    servers: Vec<Server>,
+    patience: Duration,
     /// The tubes.
-    pub tubes: Patterns,
+    tubes: Patterns,
     /// How many of them at most: those in trouble first, and then the largest.
-    pub most: Option<usize>,
+    most: Option<usize>,
     /// Whether to ask about the next ready job of each tube.
-    pub age: bool,
+    age: bool,
 }
 
 impl Scrape {
     /// The metrics, with a label for each server if there are several, and why
     /// servers gave none.
-    pub fn text(&self) -> (String, Vec<Failure>) {
+    fn text(&self) -> (String, Vec<Failure>) {
         let mut metrics = Exposition::default();
         let mut failures = Vec::new();
         for server in &self.servers {

@@ -7,7 +7,6 @@
 //! its own that suddenly means our address: [`crate::http`] refuses that.
 
 use super::jobs;
-use crate::commands::metrics::{self, SCRAPE_PATIENCE, Scrape};
 use crate::failure::{Failure, Outcome};
 use crate::http::{Answer, Request, Site};
 use crate::server::client::Client;
@@ -97,16 +96,6 @@ impl Site for Console {
             "/api/curves" => self.curves(request)?,
             "/api/jobs" => self.ask(request, |client, _| jobs::page(client, request))?,
             "/api/job" => self.ask(request, |client, _| jobs::job(client, read(request, "id")?))?,
-            "/metrics" => {
-                let server = self.watched(request)?;
-                let _turn = self.turn()?;
-                let scrape = Scrape {
-                    servers: vec![server.named.clone()],
-                    patience: SCRAPE_PATIENCE,
-                    ..Scrape::default()
-                };
-                return Ok(Answer::ok(metrics::KIND, scrape.text().0));
-            }
             _ => return Err(Answer::refusal(404, "there is no such page")),
         };
         Ok(Answer::ok("application/json", json.to_string()))
@@ -198,19 +187,8 @@ impl Console {
             .ok_or_else(missing)
     }
 
-    /// The turn to ask a server; it is over when the result goes.
-    fn turn(&self) -> Result<Arc<()>, Answer> {
-        let turn = Arc::clone(&self.asking);
-        match Arc::strong_count(&turn) <= 1 + MOST_ASKING {
-            true => Ok(turn),
-            false => Err(Answer::refusal(
-                503,
-                "too many questions at once: try again",
-            )),
-        }
-    }
-
-    /// Asks the server that the request names, unless it is known not to answer.
+    /// Asks the server that the request names, unless it is known not to answer or too
+    /// many ask.
     fn ask(
         &self,
         request: &Request,
@@ -220,7 +198,11 @@ impl Console {
         if let Some(reason) = server.known().lost(server.now()) {
             return Err(Answer::refusal(502, reason));
         }
-        let _turn = self.turn()?;
+        let turn = Arc::clone(&self.asking);
+        if Arc::strong_count(&turn) > 1 + MOST_ASKING {
+            let reason = "too many questions at once: try again";
+            return Err(Answer::refusal(503, reason));
+        }
         Ok(ask(&mut server.connect()?, server)?)
     }
 
@@ -350,9 +332,8 @@ mod tests {
             Ok(answer) | Err(answer) => answer.status,
         };
         assert_eq!(questions.map(status), [502; 4]);
-        let turns = [(); MOST_ASKING].map(|()| console.turn().ok().unwrap());
+        let turns = [(); MOST_ASKING].map(|()| Arc::clone(&console.asking));
         assert_eq!(questions.map(status), [503; 4]);
-        assert_eq!(status(("GET", "/metrics")), 503);
         assert_eq!(status(("GET", "/api/tubes")), 200);
         // Each of them has given its turn back.
         drop(turns);
