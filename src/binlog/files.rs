@@ -213,23 +213,23 @@ impl Binlog {
     /// Starts the segments thread.
     pub(super) fn spawn_segments_thread(
         self: &Arc<Self>,
-        tell: impl FnMut(Event<'_>) + Send + 'static,
+        report: impl FnMut(Event<'_>) + Send + 'static,
     ) -> io::Result<()> {
         // The recovery may have left work for it.
         let upkeep = &mut self.tail().upkeep;
         (upkeep.has_thread, upkeep.is_wanted) = (true, true);
         let binlog = self.clone();
         let segments = thread::Builder::new().name("segments".to_owned());
-        segments.spawn(move || binlog.upkeep_until_closed(tell))?;
+        segments.spawn(move || binlog.upkeep_until_closed(report))?;
         Ok(())
     }
 
-    fn upkeep_until_closed(&self, mut tell: impl FnMut(Event<'_>)) {
-        // The recovery may have found segments obsolete, and no other thread may have anything
-        // to write.
+    fn upkeep_until_closed(&self, mut report: impl FnMut(Event<'_>)) {
+        // The recovery may have found segments obsolete, and no other thread may have
+        // anything to write.
         let end = self.tail().end;
         let (Ok(()) | Err(Failed)) = self.commit(end);
-        let mut told = None;
+        let mut reported = None;
         let ends = |tail: &Tail| tail.upkeep.is_closed || self.failure.get().is_some();
         loop {
             let sleeps = |tail: &mut Tail| !tail.upkeep.is_wanted && !ends(tail);
@@ -247,16 +247,16 @@ impl Binlog {
             drop(tail);
             not_removed
                 .iter()
-                .for_each(|error| tell(Event::NotRemoved(error)));
+                .for_each(|error| report(Event::NotRemoved(error)));
             // Another kind of error is reported again: a full disk may become a broken
             // one.
             let why = refused.as_ref().map(|(_, error)| error.kind());
             match &refused {
-                _ if why == told => {}
-                Some((put, error)) => tell(Event::NoRoom(*put, error)),
-                None => tell(Event::Room),
+                _ if why == reported => {}
+                Some((put, error)) => report(Event::NoRoom(*put, error)),
+                None => report(Event::Room),
             }
-            told = why;
+            reported = why;
         }
     }
 

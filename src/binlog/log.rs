@@ -95,15 +95,15 @@ impl Binlog {
     ///
     /// No change may be acknowledged before this returns.
     pub fn commit(&self, lsn: Lsn) -> Result<(), Failed> {
-        let told = Arc::new(CommitResult::default());
-        self.commit_then(lsn, told.clone());
+        let result = Arc::new(CommitResult::default());
+        self.commit_then(lsn, result.clone());
         // Not with `park`: that would consume an `unpark` which is meant for what the
         // caller waits for next, such as the one that stops the timer.
         let is_missing = |up_to: &mut Option<_>| up_to.is_none();
-        let waited = told
+        let waited = result
             .changed
-            .wait_while(locked(told.up_to.lock()), is_missing);
-        locked(waited).expect("it is told").map(drop)
+            .wait_while(locked(result.up_to.lock()), is_missing);
+        locked(waited).expect("the wait has ended").map(drop)
     }
 
     /// Like [`commit`](Self::commit), without waiting for another thread's
@@ -154,12 +154,12 @@ impl Binlog {
         let done = queue.waiters.extract_if(.., |(lsn, _)| *lsn <= end);
         let mut done: Vec<_> = done.collect();
         // A sync that failed in another thread may have lost what was written here.
-        let kept = || match self.failure.get() {
+        let result = || match self.failure.get() {
             None => Ok(end),
             Some(_) => Err(Failed),
         };
-        let tell = |done: Vec<(Lsn, Arc<dyn Waiter>)>| {
-            done.iter().for_each(|(_, waits)| waits.durable(kept()));
+        let notify = |done: Vec<(Lsn, Arc<dyn Waiter>)>| {
+            done.iter().for_each(|(_, waits)| waits.durable(result()));
         };
         // A client that gets its reply sends its next command at once. If the first of
         // these could take the writer, it would have a sync for itself, and all
@@ -167,7 +167,7 @@ impl Binlog {
         // are notified.
         if self.sync == SyncMode::Always {
             drop(queue);
-            tell(std::mem::take(&mut done));
+            notify(std::mem::take(&mut done));
             queue = self.commit_queue();
         }
         queue.writer = Some(writer);
@@ -178,9 +178,9 @@ impl Binlog {
             // thread takes the writer first.
             self.wake_committer();
         }
-        tell(done);
+        notify(done);
         self.ask_for_upkeep();
-        kept().map(drop)
+        result().map(drop)
     }
 
     /// Makes sure that what was appended is written soon (and synced, except with
@@ -265,8 +265,8 @@ impl Binlog {
         // mislead.
         self.failure.get_or_init(|| error);
         let waiters = std::mem::take(&mut self.commit_queue().waiters);
-        let tell = |(_, waits): (_, Arc<dyn Waiter>)| waits.durable(Err(Failed));
-        waiters.into_iter().for_each(tell);
+        let notify = |(_, waits): (_, Arc<dyn Waiter>)| waits.durable(Err(Failed));
+        waiters.into_iter().for_each(notify);
         self.wake_committer();
         self.end_upkeep(false);
         Failed
@@ -279,18 +279,18 @@ impl Binlog {
     /// Starts the binlog's threads: the committer, and the segments thread. They end
     /// after [`close`](Self::close), or after a failure.
     ///
-    /// `tell` is called on these threads.
+    /// `report` is called on these threads.
     pub fn spawn_threads(
         self: &Arc<Self>,
-        tell: impl FnMut(Event<'_>) + Clone + Send + 'static,
+        report: impl FnMut(Event<'_>) + Clone + Send + 'static,
     ) -> io::Result<()> {
-        let (binlog, told) = (self.clone(), tell.clone());
+        let (binlog, reports) = (self.clone(), report.clone());
         let committer = thread::Builder::new().name("committer".to_owned());
-        committer.spawn(move || binlog.commit_until_closed(told))?;
-        self.spawn_segments_thread(tell)
+        committer.spawn(move || binlog.commit_until_closed(reports))?;
+        self.spawn_segments_thread(report)
     }
 
-    fn commit_until_closed(&self, mut tell: impl FnMut(Event<'_>)) {
+    fn commit_until_closed(&self, mut report: impl FnMut(Event<'_>)) {
         // Set before the queue is read: so a later request wakes this thread.
         self.committer.get_or_init(thread::current);
         let longest = self.longest_sleep();
@@ -308,7 +308,7 @@ impl Binlog {
             thread::park_timeout(until_due.unwrap_or(longest).min(longest));
         }
         if let Some(error) = self.failure.get() {
-            tell(Event::Failed(error));
+            report(Event::Failed(error));
         }
     }
 

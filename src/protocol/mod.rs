@@ -1,9 +1,10 @@
 //! The beanstalk protocol as plain values: no socket, file, thread or clock.
 //!
-//! [`framing`] turns bytes into [`Request`]s, and [`command`] reads their
-//! lines. The engine answers with a [`Reply`], which [`reply`] turns into bytes
-//! again. [`document`] has the format of statistics, `list` that of lists, and
-//! [`jobs`] and `connections` have their keys; the numbers come from the engine. `options` has the three options of a `put`.
+//! [`framing`] turns bytes into [`Request`]s, and [`command`] reads their lines. The
+//! engine answers with a [`Reply`], which [`reply`] turns into bytes again.
+//! [`document`] has the format of statistics, `list` that of lists, and [`jobs`] and
+//! `connections` have their keys; the numbers come from the engine. `options` has the
+//! three options of a `put`.
 
 mod body;
 pub mod command;

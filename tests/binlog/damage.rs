@@ -146,8 +146,8 @@ fn an_older_segment_cut_at_any_byte_is_damage() {
 #[test]
 fn a_flipped_bit_in_a_closed_log_is_noticed_or_harmless() {
     let (disk, _, jobs) = log(true);
-    let (with_records, spares) = segments(&disk);
-    for name in with_records.iter().chain(&spares) {
+    let (with_records, prepared) = segments(&disk);
+    for name in with_records.iter().chain(&prepared) {
         let bytes = disk.contents(name);
         // All bytes of records, and some of the zeros after them.
         let is_tried = |index: &usize| {
@@ -218,12 +218,12 @@ fn damage_before_a_mark_is_named_rather_than_an_obsolete_segment() {
 #[test]
 fn a_missing_segment_is_named() {
     let (disk, _, jobs) = log(true);
-    let (with_records, spares) = segments(&disk);
+    let (with_records, prepared) = segments(&disk);
     for name in &with_records {
         let missing = format!("{name} is missing though jobs in it are needed");
         assert_refusal(&without(&disk, [name]), &missing);
     }
-    for name in &spares {
+    for name in &prepared {
         assert_eq!(open(&without(&disk, [name])).jobs, jobs);
     }
 }
@@ -284,13 +284,13 @@ fn a_start_tolerates_a_full_disk_and_no_other_error() {
         .collect();
     // For the records, for the segment's file, and for three prepared segments.
     let newest = ["write: ", "unshare: ", "allocate: "];
-    let spare = ["allocate: ", "unshare: ", "sync: "];
+    let each_prepared = ["allocate: ", "unshare: ", "sync: "];
     let names = disk.names();
-    let spares = names
+    let prepared = names
         .iter()
         .filter(|name| name.contains("spare"))
-        .map(|_| spare);
-    let expected: Vec<_> = [newest].into_iter().chain(spares).collect();
+        .map(|_| each_prepared);
+    let expected: Vec<_> = [newest].into_iter().chain(prepared).collect();
     assert_eq!(goes_on, expected.concat());
 }
 
@@ -299,9 +299,9 @@ fn a_start_tolerates_a_full_disk_and_no_other_error() {
 fn a_read_error_within_a_record_is_not_reported_as_damage() {
     let (disk, server) = log_of_one(900_000);
     // The record is in the newest segment; a start can do without the other files.
-    let (mut others, spares) = segments(&disk);
+    let (mut others, prepared) = segments(&disk);
     others.pop();
-    let disk = without(&disk, others.iter().chain(&spares));
+    let disk = without(&disk, others.iter().chain(&prepared));
     let starts = failing_starts(&disk, &server.jobs, ErrorKind::Other);
     let reads: Vec<_> = starts.filter(|told| told.starts_with("read")).collect();
     assert!(reads.len() > 2);
@@ -369,7 +369,7 @@ fn a_refused_start_changes_no_file() {
 #[test]
 fn a_log_that_lost_all_its_segments_is_not_taken_for_a_new_one() {
     let (disk, _, jobs) = log(true);
-    let (names, spares) = segments(&disk);
+    let (names, prepared) = segments(&disk);
     let disk = without(&disk, &names[1..]);
     let len = disk.contents("binlog.1").len();
     let told = "all segments are missing or empty, though binlog.spare3 shows that there were \
@@ -380,7 +380,7 @@ fn a_log_that_lost_all_its_segments_is_not_taken_for_a_new_one() {
     }
     disk.remove_file("binlog.1");
     assert_eq!(refusal(&disk), told);
-    assert!(!jobs.is_empty() && open(&without(&disk, &spares)).jobs.is_empty());
+    assert!(!jobs.is_empty() && open(&without(&disk, &prepared)).jobs.is_empty());
 }
 
 #[test]

@@ -42,10 +42,10 @@ pub fn program(name: &str) -> PathBuf {
 /// Makes what the processes of a test inherit the same wherever the tests run. Called
 /// by all that start one.
 ///
-/// The process that starts the tests may ignore signals, as `nohup` does, and programs would inherit
-/// that; a signal that is handled here has its usual effect in them. And shells and
-/// editors leak descriptors: all that is ours is closed when another program begins, so
-/// what is not was leaked to us.
+/// The process that starts the tests may ignore signals, as `nohup` does, and programs
+/// would inherit that; a signal that is handled here has its usual effect in them. And
+/// shells and editors leak descriptors: all that is ours is closed when another program
+/// begins, so what is not was leaked to us.
 pub fn prepare() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

@@ -128,8 +128,8 @@ impl Writer {
             let ours = after
                 .iter()
                 .filter(|reply| !matches!(reply, Reply::InsertedBefore(..)));
-            let surplus: Vec<_> = ours.filter_map(id).collect();
-            outcome = outcome.and_then(|()| self.take_away(&surplus));
+            let unwanted: Vec<_> = ours.filter_map(id).collect();
+            outcome = outcome.and_then(|()| self.take_away(&unwanted));
         } else if outcome.is_err() && batch[replies.len()..].iter().any(|job| job.buried) {
             outcome = outcome.map_err(|failure| {
                 failure.with(
