@@ -641,7 +641,7 @@ mod tests {
     /// To close any descriptor of the lock's file releases the lock.
     #[cfg(target_os = "linux")]
     #[test]
-    fn a_look_for_segments_that_hold_something_keeps_the_lock() {
+    fn a_search_for_segments_with_content_keeps_the_lock() {
         let directory = tempfile::tempdir().unwrap();
         let path = |name| directory.path().join(name);
         fs::write(path("binlog.spare2"), "").unwrap();

@@ -125,7 +125,7 @@
 //! | prepared segments removed by the writer | the next segment begins on a full disk, though a name takes room | `a_rename_without_room_is_repeated_after_a_prepared_segment_is_removed` |
 //! | prepared segments are open | a segment begins when descriptors are short | `a_segment_begins_even_if_the_process_can_open_no_more_files` |
 //! | recycling | the steady state creates and removes no file | `the_steady_state_creates_and_removes_no_file` |
-//! | puts that wait register their length with the segments thread | a long put costs its files once, a refused one nothing | `the_files_for_a_large_put_beside_small_ones_are_made_once`, `a_refused_put_takes_no_disk_space` |
+//! | puts that wait register their length with the segments thread | a long put costs its files once, a refused one nothing | `the_files_for_a_large_put_among_small_ones_are_prepared_once`, `a_refused_put_takes_no_disk_space` |
 //! | one more file for a long put, lengthened piece by piece | short puts do not wait for those of a long one | `short_puts_do_not_wait_for_the_files_of_a_long_one` |
 //! | credit for compaction | the bound on disk use | `disk_use_stays_bounded_under_endless_puts_and_deletes_beside_live_jobs` |
 //! | compaction for a put, bound on live bytes | on a full disk a delete makes room for the next put | `a_delete_on_a_full_disk_makes_room_for_the_next_put` |

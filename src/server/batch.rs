@@ -409,7 +409,7 @@ mod tests {
 
     /// Lists and statistics may be long: each is sent before the next is encoded.
     #[test]
-    fn a_long_reply_is_sent_before_the_next_one_is_made() {
+    fn a_long_reply_is_sent_before_the_next_one_is_encoded() {
         let directory = tempfile::tempdir().unwrap();
         let shared = shared(&directory);
         let id = shared.with_lock(|state, _| state.engine.connect());

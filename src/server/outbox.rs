@@ -716,7 +716,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_leave_in_order_once_they_are_durable_without_blocking_the_worker() {
+    fn replies_are_sent_in_order_once_they_are_durable_without_blocking_the_worker() {
         let (client, mut theirs) = client();
         client.post(&mut vec![INSERTED], LSN);
         client.start_flush().unwrap();

@@ -373,7 +373,7 @@ fn a_refused_put_takes_no_disk_space() {
 
 /// If small puts shortened what a large one needs, it would be made again and again.
 #[test]
-fn the_files_for_a_large_put_beside_small_ones_are_made_once() {
+fn the_files_for_a_large_put_among_small_ones_are_prepared_once() {
     const LARGE: u64 = 3 << 20;
     let (disk, mut server, mut random) = jobs_put(0, 0);
     let jobs = server.jobs.clone();

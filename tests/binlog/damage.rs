@@ -321,7 +321,7 @@ fn an_empty_prepared_segment_is_removed_at_start() {
 }
 
 #[test]
-fn a_segment_in_the_place_of_another_and_a_foreign_file_are_refused() {
+fn a_segment_under_the_name_of_another_and_a_foreign_file_are_refused() {
     let (disk, ..) = log(true);
     let names = segments(&disk).0;
     let last = names.last().unwrap();

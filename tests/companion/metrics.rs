@@ -83,7 +83,7 @@ fn metrics_follow_the_conventions_of_prometheus() {
 }
 
 #[test]
-fn metrics_replace_a_file_at_once_and_tell_whether_the_server_is_up() {
+fn metrics_replace_a_file_atomically_and_say_whether_the_server_is_up() {
     on_each_server(&[], |scene| {
         scene.tell(
             r#"

@@ -198,7 +198,7 @@ fn a_silent_server_is_marked_within_a_second_and_buried_jobs_are_red() {
 }
 
 #[test]
-fn control_z_leaves_the_terminal_to_the_shell() {
+fn control_z_suspends_top_and_restores_the_terminal() {
     let scene = Scene::ours();
     let mut shell = scene.shell("exec bash --norc --noprofile -i");
     let mut screen = Screen::start(shell.env("PS1", "shell> "), 80, 24);

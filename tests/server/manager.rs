@@ -54,7 +54,7 @@ fn a_manager_at_an_abstract_socket_gets_watchdog_messages_if_it_asks() {
 }
 
 #[test]
-fn an_empty_name_of_the_manager_means_none() {
+fn no_manager_is_notified_if_its_name_is_empty() {
     let mut command = Command::new(&*PROGRAM);
     command.args(["-p", "0"]).env("NOTIFY_SOCKET", "");
     let daemon = Server::spawn(&mut command);

@@ -151,7 +151,7 @@ fn an_address_may_have_brackets_and_a_port() {
 }
 
 #[test]
-fn the_segment_size_in_the_statistics_is_the_one_that_was_given() {
+fn the_statistics_show_the_segment_size_that_the_option_gives() {
     let directory = Folder::new();
     let directory = directory.text();
     for options in [&["-s", "5000"][..], &["-s", "5000", "-b", directory]] {

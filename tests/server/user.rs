@@ -126,7 +126,7 @@ fn a_socket_file_belongs_to_the_user_who_can_use_and_remove_it() {
 /// The user of `-u` may change the directory in which root binds the socket:
 /// here it replaces the socket's file with a link as fast as it can.
 #[test]
-fn root_does_nothing_to_a_file_that_the_user_puts_in_the_place_of_the_socket() {
+fn root_does_not_touch_a_file_that_the_user_puts_at_the_path_of_the_socket() {
     if !as_root() {
         return;
     }

@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_is_read_once_all_of_it_is_there() {
+    fn a_reply_is_read_once_it_is_complete() {
         let wire = b"RESERVED 7 4\r\na\r\nb\r\nDELETED\r\n";
         let job = Job {
             id: JobId(7),

@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fraction_keeps_its_digits_and_infinity_is_nothing() {
+    fn a_fraction_keeps_its_digits_and_infinity_is_null() {
         let numbers = [0.1, 20.0, f64::NAN, f64::INFINITY].map(float);
         assert_eq!(json!(numbers).to_string(), "[0.1,20,null,null]");
     }
