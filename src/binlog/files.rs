@@ -29,7 +29,9 @@
 //! begins, the same error is the end of the log (`log`).
 
 use super::error::{Error, is_full};
-use super::format::{FRAME_LEN, Header, prepared_name, prepared_slot, segment_name};
+use super::format::{
+    FRAME_LEN, HEADER_LEN, Header, Place, prepared_name, prepared_slot, segment_name,
+};
 use super::storage::{File, Storage, write_zeros};
 use super::tail::{BLOCK, Tail, Work};
 use super::{Binlog, Event, Failed, Jobs, NoRoom, locked};
@@ -488,17 +490,17 @@ fn reuse(storage: &dyn Storage, slot: usize) -> Result<Option<Prepared>, Error> 
     }
 }
 
-/// Makes a prepared segment the segment with this header, durably, and returns the salt
-/// that it has given it. A longer directory may need a block or two. So if the disk has
-/// no room for the name, this tries again as long as `free_prepared` frees some: a small
-/// prepared segment may be less than the name needs, and another thread may have taken
-/// its room.
+/// Makes a prepared segment the segment with this header and a new salt, durably, and
+/// returns the place of its first record. A longer directory may need a block or two. So
+/// if the disk has no room for the name, this tries again as long as `free_prepared`
+/// frees some: a small prepared segment may be less than the name needs, and another
+/// thread may have taken its room.
 pub(super) fn name_segment(
     storage: &dyn Storage,
     prepared: &Prepared,
     header: &Header,
     mut free_prepared: impl FnMut() -> bool,
-) -> Result<u32, Error> {
+) -> Result<Place, Error> {
     let (from, to) = (prepared_name(prepared.slot), segment_name(header.number));
     let on = |action| Error::on(action, from.as_str());
     let salt = storage.random();
@@ -515,5 +517,9 @@ pub(super) fn name_segment(
     renamed.map_err(on("rename"))?;
     let synced = storage.sync();
     synced.map_err(Error::on("sync the name of", to))?;
-    Ok(salt)
+    Ok(Place {
+        number: header.number,
+        salt,
+        offset: HEADER_LEN,
+    })
 }

@@ -27,7 +27,7 @@
 
 use super::error::{Error, is_full};
 use super::files::{Prepared, name_segment};
-use super::format::{FRAME_LEN, Frame, HEADER_LEN, Header, Place, Record, segment_name};
+use super::format::{FRAME_LEN, Frame, Header, Place, Record, segment_name};
 use super::storage::File;
 use super::tail::Step;
 use super::{Binlog, Event, Failed, Lsn, SyncMode, locked};
@@ -110,23 +110,22 @@ impl Binlog {
     /// write. `waits` is notified of the result, by this thread or by the thread that
     /// writes.
     pub fn commit_then(&self, lsn: Lsn, waits: Arc<dyn Waiter>) {
-        let known = self.known(lsn).or_else(|| {
-            let mut queue = self.commit_queue();
-            let known = self.known(lsn);
-            if known.is_none() {
-                queue.waiters.push((lsn, waits.clone()));
-                let is_due = queue.is_due;
-                let writer = queue.writer.take_if(|_| !is_due);
-                drop(queue);
-                if let Some(writer) = writer {
-                    // This caller is notified like the others.
-                    let (Ok(()) | Err(Failed)) = self.write(writer);
-                }
-            }
-            known
-        });
-        if let Some(up_to) = known {
-            waits.durable(up_to);
+        if let Some(up_to) = self.known(lsn) {
+            return waits.durable(up_to);
+        }
+        let mut queue = self.commit_queue();
+        // Another thread may have written meanwhile.
+        if let Some(up_to) = self.known(lsn) {
+            drop(queue);
+            return waits.durable(up_to);
+        }
+        queue.waiters.push((lsn, waits));
+        let is_due = queue.is_due;
+        let writer = queue.writer.take_if(|_| !is_due);
+        drop(queue);
+        if let Some(writer) = writer {
+            // This caller is notified like the others.
+            let (Ok(()) | Err(Failed)) = self.write(writer);
         }
     }
 
@@ -142,6 +141,13 @@ impl Binlog {
         (durable >= lsn).then_some(Ok(durable))
     }
 
+    /// Notifies waiters, once the log is durable up to where they need it, or has failed.
+    fn notify(&self, waiters: Vec<(Lsn, Arc<dyn Waiter>)>) {
+        for (lsn, waits) in waiters {
+            waits.durable(self.known(lsn).expect("it is durable or has failed"));
+        }
+    }
+
     /// Writes all that was appended (and syncs it, with `Always`), and notifies all
     /// waiters whose records were among it.
     fn write(&self, mut writer: Box<Writer>) -> Result<(), Failed> {
@@ -153,21 +159,13 @@ impl Binlog {
         self.durable.store(end.0, Ordering::Release);
         let done = queue.waiters.extract_if(.., |(lsn, _)| *lsn <= end);
         let mut done: Vec<_> = done.collect();
-        // A sync that failed in another thread may have lost what was written here.
-        let result = || match self.failure.get() {
-            None => Ok(end),
-            Some(_) => Err(Failed),
-        };
-        let notify = |done: Vec<(Lsn, Arc<dyn Waiter>)>| {
-            done.iter().for_each(|(_, waits)| waits.durable(result()));
-        };
         // A client that gets its reply sends its next command at once. If the first of
         // these could take the writer, it would have a sync for itself, and all
         // others the next one. So with `Always`, the writer is free when all waiters
         // are notified.
         if self.sync == SyncMode::Always {
             drop(queue);
-            notify(std::mem::take(&mut done));
+            self.notify(std::mem::take(&mut done));
             queue = self.commit_queue();
         }
         queue.writer = Some(writer);
@@ -178,9 +176,13 @@ impl Binlog {
             // thread takes the writer first.
             self.wake_committer();
         }
-        notify(done);
+        self.notify(done);
         self.ask_for_upkeep();
-        result().map(drop)
+        // A sync that failed in another thread may have lost what was written here.
+        match self.failure.get() {
+            None => Ok(()),
+            Some(_) => Err(Failed),
+        }
     }
 
     /// Makes sure that what was appended is written soon (and synced, except with
@@ -265,8 +267,7 @@ impl Binlog {
         // mislead.
         self.failure.get_or_init(|| error);
         let waiters = std::mem::take(&mut self.commit_queue().waiters);
-        let notify = |(_, waits): (_, Arc<dyn Waiter>)| waits.durable(Err(Failed));
-        waiters.into_iter().for_each(notify);
+        self.notify(waiters);
         self.wake_committer();
         self.end_upkeep(false);
         Failed
@@ -347,16 +348,14 @@ const GATHER: usize = 256 << 10;
 /// A body of this length or more is written without being copied.
 const UNCOPIED_BODY: usize = 64 << 10;
 
-/// Holds the current segment's file and the offset of the next byte.
+/// Writes the current segment.
 pub(super) struct Writer {
-    number: u32,
-    salt: u32,
     file: Arc<dyn File>,
     /// The length of the file when this writer began to write it.
     file_len: u64,
     /// Where the next written byte goes.
-    offset: u64,
-    /// Encoded bytes that are not written yet; they belong at `offset`.
+    pub place: Place,
+    /// Encoded bytes that are not written yet; they belong at `place`.
     gathered: Vec<u8>,
     /// Up to where the segment was synced when the present batch began.
     synced: u64,
@@ -374,31 +373,23 @@ pub(super) struct Progress {
 }
 
 impl Writer {
-    /// A writer that continues at `offset` in a segment that is synced up to
-    /// there.
-    pub fn new(number: u32, salt: u32, file: Arc<dyn File>, offset: u64) -> Writer {
+    /// A writer that continues at a place in a segment that is synced up to there.
+    pub fn new(place: Place, file: Arc<dyn File>) -> Writer {
         Writer {
-            number,
-            salt,
             file_len: file.len().unwrap_or(0),
             file,
-            offset,
+            place,
             gathered: Vec::new(),
-            synced: offset,
+            synced: place.offset,
         }
-    }
-
-    /// Where in the segment the next byte goes.
-    pub fn offset(&self) -> u64 {
-        self.offset
     }
 
     /// The progress of a binlog that is written and synced up to this writer's
     /// offset, in a segment that begins at the LSN `start`.
     pub fn progress(&self, start: u64) -> Progress {
-        let synced_to = Lsn(start + self.offset);
+        let synced_to = Lsn(start + self.place.offset);
         Progress {
-            number: self.number,
+            number: self.place.number,
             file: self.file.clone(),
             start,
             written_to: synced_to,
@@ -420,33 +411,29 @@ impl Writer {
                 Step::Write(record) => self.write_record(record, binlog).map_err(fail)?,
                 Step::Begin(header, prepared) => {
                     self.flush_with_end(binlog).map_err(fail)?;
-                    binlog.sync_segment(&*self.file, self.number)?;
+                    binlog.sync_segment(&*self.file, self.place.number)?;
                     self.begin_segment(header, prepared, binlog).map_err(fail)?;
                 }
             }
         }
         self.flush_with_end(binlog).map_err(fail)?;
         let mut progress = binlog.progress();
-        debug_assert_eq!(end.0, progress.start + self.offset);
+        debug_assert_eq!(end.0, progress.start + self.place.offset);
         progress.written_to = end;
         Ok(end)
     }
 
-    /// Where the next record goes.
+    /// The offset of the next record.
     fn end(&self) -> u64 {
-        self.offset + self.gathered.len() as u64
-    }
-
-    fn place(&self, offset: u64) -> Place {
-        Place {
-            number: self.number,
-            salt: self.salt,
-            offset,
-        }
+        self.place.offset + self.gathered.len() as u64
     }
 
     fn write_record(&mut self, record: &Record, binlog: &Binlog) -> Result<(), Error> {
-        let place = self.place(self.end());
+        let offset = self.end();
+        let place = Place {
+            offset,
+            ..self.place
+        };
         let body = record.encode(place, self.synced, &mut self.gathered);
         if body.len() < UNCOPIED_BODY {
             self.gathered.extend_from_slice(body);
@@ -476,19 +463,19 @@ impl Writer {
         self.gathered
             .resize(self.gathered.len() + zeros as usize, 0);
         self.flush(binlog)?;
-        self.offset -= zeros;
+        self.place.offset -= zeros;
         Ok(())
     }
 
     /// Writes these bytes after the previous ones.
     fn write_bytes(&mut self, bytes: &[u8], binlog: &Binlog) -> Result<(), Error> {
-        let mut written = self.file.write_at(bytes, self.offset);
+        let mut written = self.file.write_at(bytes, self.place.offset);
         // The segment has become longer than its file, and the disk is full.
         while written.as_ref().is_err_and(is_full) && binlog.free_prepared() {
-            written = self.file.write_at(bytes, self.offset);
+            written = self.file.write_at(bytes, self.place.offset);
         }
-        written.map_err(Error::on("write", segment_name(self.number)))?;
-        self.offset += bytes.len() as u64;
+        written.map_err(Error::on("write", segment_name(self.place.number)))?;
+        self.place.offset += bytes.len() as u64;
         Ok(())
     }
 
@@ -505,13 +492,13 @@ impl Writer {
         binlog: &Binlog,
     ) -> Result<(), Error> {
         let free_prepared = || binlog.free_prepared();
-        let salt = name_segment(&*binlog.storage, prepared, header, free_prepared)?;
+        let place = name_segment(&*binlog.storage, prepared, header, free_prepared)?;
+        let (continued, end) = (Frame::continued(self.place), self.place.offset);
         // Nothing relies on this, so it may fail.
-        let end = self.place(self.offset);
-        self.file.write_at(&Frame::continued(end), self.offset).ok();
+        self.file.write_at(&continued, end).ok();
         let mut progress = binlog.progress();
-        let start = progress.start + self.offset;
-        *self = Writer::new(header.number, salt, prepared.file.clone(), HEADER_LEN);
+        let start = progress.start + end;
+        *self = Writer::new(place, prepared.file.clone());
         *progress = self.progress(start);
         Ok(())
     }

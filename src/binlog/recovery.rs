@@ -166,10 +166,10 @@ impl Opening {
             next_id,
             salt: 0, // `name_segment` gives it one
         };
-        let salt = name_segment(storage, &first, &header, || false)?;
+        let place = name_segment(storage, &first, &header, || false)?;
         let mut live = LiveBytes::new(next_id);
         live.begin(number, 0, 0);
-        let writer = Writer::new(number, salt, first.file, HEADER_LEN);
+        let writer = Writer::new(place, first.file);
         let binlog = self.binlog(live, writer, len, Vec::new());
         binlog.tail().floor = floor;
         binlog.run_upkeep();
@@ -216,7 +216,7 @@ impl Opening {
         if len < found.len {
             file.set_len(len).map_err(on("cut"))?;
         }
-        let writer = Writer::new(found.number, found.place(*end).salt, file.clone(), *end);
+        let writer = Writer::new(found.place(*end), file.clone());
         let prepared = adopt(&*self.storage)?;
         let binlog = self.binlog(live, writer, len, prepared);
         self.lengthen_segments(&binlog);
@@ -277,7 +277,7 @@ impl Opening {
         let lens = prepared.iter().map(|prepared| prepared.len);
         let longest = lens.fold(len.max(BLOCK), u64::max);
         let size = self.asked_len().min(longest);
-        let tail = Tail::new(live, size, (writer.offset(), len), prepared);
+        let tail = Tail::new(live, size, (writer.place.offset, len), prepared);
         let storage = self.storage.clone();
         Binlog::new(storage, self.sync, self.segment_size, tail, writer)
     }
