@@ -130,8 +130,10 @@
 //!   the thread that serves a connection; in `stats` and in the manual
 //!   it is a client that has reserved, as in beanstalkd.
 //! - **Options of a put**: what may follow its numbers. A *unique key* (`idp`)
-//!   lets one job with the same key exist, a *concurrency limit* (`con`) bounds how
-//!   many jobs with the same key are reserved, a *try limit* (`try`) how often workers may fail with one.
+//!   lets one job with the same key exist in a tube, a *concurrency limit* (`con`)
+//!   bounds how many jobs with the same key are reserved, and a *try limit* (`try`)
+//!   says after how many failed tries a job is buried. A try fails if the worker
+//!   neither deletes, releases nor buries the job.
 //! - **Outbox**: the replies that are to be sent to one client, in their order.
 //! - **Answer**: the reply to a `reserve` that has had to wait, such as a job or
 //!   `TIMED_OUT`. The thread that ends the wait posts it.
@@ -158,14 +160,16 @@
 //!   are *garbage*.
 //! - **Compaction**: moving live jobs out of the oldest segment, by writing them
 //!   again at the end of the log, so that this segment becomes obsolete.
-//! - **Tombstone**: the put record of a deleted job whose unique key is still taken. It
-//!   counts as live. (An ordinary deletion is a delete record.)
+//! - **Tombstone**: what remains of a deleted job while its unique key is still taken. In
+//!   the log it is a put record, which counts as live. (An ordinary deletion is a delete
+//!   record.)
 //! - **Mark**: the record that names the oldest segment that is still needed, the
 //!   log's low-water mark.
 //! - **Lease**: the time for which the directory is certainly ours, on storage that
-//!   another machine can take over. *Fencing* keeps a server that has lost the lock
+//!   another machine can take over. It begins with a *lock check*: the server reads
+//!   whether the lock is still its own. *Fencing* keeps a server that has lost the lock
 //!   from writing or answering.
-//! - **Backpressure**: making a client wait, instead of keeping more for it. A
+//! - **Backpressure**: making a client wait, instead of buffering more for it. A
 //!   *slow client* does not read its replies.
 //! - **Trim**: returning memory that is no longer used, to the allocator or the
 //!   system.
