@@ -66,7 +66,7 @@ impl Server {
         let which = random.below(self.jobs.len().max(1) as u64) as usize;
         let some = self.jobs.keys().nth(which).copied();
         match (some, random.below(10)) {
-            (Some(id), 0..=2) if self.has_key(id) => self.delete_but_for_its_key(id),
+            (Some(id), 0..=2) if self.has_key(id) => self.delete_leaving_a_tombstone(id),
             (Some(id), 0..=2) => self.delete(id),
             (Some(id), 3..=5) if self.jobs[&id].is_deleted() => self.delete(id),
             (Some(id), 3..=5) => self.update(id, random),
@@ -177,14 +177,14 @@ impl Server {
 
     fn has_key(&self, id: JobId) -> bool {
         let job = &self.jobs[&id];
-        let words = job.options.as_ref().filter(|_| !job.is_deleted());
-        words.is_some_and(|stored| stored.options.unique.is_some())
+        let options = job.options.as_ref().filter(|_| !job.is_deleted());
+        options.is_some_and(|stored| stored.options.unique.is_some())
     }
 
     /// Deletes a job whose key is still taken.
-    fn delete_but_for_its_key(&mut self, id: JobId) {
+    fn delete_leaving_a_tombstone(&mut self, id: JobId) {
         let job = self.jobs[&id].clone();
-        let words = job.options.expect("it has a key").options;
+        let options = job.options.expect("it has a key").options;
         let rest = StoredJob {
             body: Body::new(b""),
             state: StoredState::Deleted {
@@ -193,7 +193,7 @@ impl Server {
             options: Some(Box::new(StoredOptions::new(PutOptions {
                 limit: None,
                 tries: None,
-                ..words
+                ..options
             }))),
             ..job
         };

@@ -357,7 +357,7 @@ fn put(habits: Habits, random: &mut Random) -> String {
     let delay = *random.choose(&[0, 0, 0, 0, 0, 1, 5, 100_000]);
     let ttr = *random.choose(&[1, 2, 60, 60, 60, 1_000_000]);
     let priority = *random.choose(&[0, 1, 5, 5, 1024]);
-    let words = match random.below(12) {
+    let options = match random.below(12) {
         0 => *random.choose(&[" idp:a", " idp:a:9", " idp:b:60"]),
         1 => *random.choose(&[" con:a", " con:b:2"]),
         2 => *random.choose(&[" try:1", " try:2", " try:1 con:a idp:c"]),
@@ -369,7 +369,7 @@ fn put(habits: Habits, random: &mut Random) -> String {
         true => "xx",
         false => "\r\n",
     };
-    format!("put {priority} {delay} {ttr} {size}{words}\r\n{body}{end}")
+    format!("put {priority} {delay} {ttr} {size}{options}\r\n{body}{end}")
 }
 
 /// A command with its line's end, and its body. `{}` is the last job that the

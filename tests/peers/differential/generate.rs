@@ -186,10 +186,10 @@ fn command(random: &mut Random, puts: &mut usize, max_job_size: u32) -> Vec<u8> 
     format!("{line}\r\n").into_bytes()
 }
 
-/// What may not follow the numbers of a put, although words that look like these
+/// What may not follow the numbers of a put, although options that look like these
 /// may. (Those that may follow on our server may not on theirs, so they are not
 /// sent.)
-const WRONG_WORDS: &[&str] = &[
+const WRONG_OPTIONS: &[&str] = &[
     " idp",
     " idp:",
     " idp:a:",
@@ -213,7 +213,7 @@ const WRONG_WORDS: &[&str] = &[
 fn has_wrong_words(bytes: &[u8]) -> bool {
     let line = bytes.split(|&byte| byte == b'\r').next();
     let ends_in = |word: &&str| line.is_some_and(|line| line.ends_with(word.as_bytes()));
-    WRONG_WORDS.iter().any(ends_in)
+    WRONG_OPTIONS.iter().any(ends_in)
 }
 
 fn put(random: &mut Random, puts: &mut usize, max_job_size: u32) -> Vec<u8> {
@@ -245,7 +245,7 @@ fn put(random: &mut Random, puts: &mut usize, max_job_size: u32) -> Vec<u8> {
     let (delay, ttr) = (random.choose(DELAYS), random.choose(TTRS));
     *puts += 1;
     let word = match random.below(40) {
-        0 => random.choose(WRONG_WORDS),
+        0 => random.choose(WRONG_OPTIONS),
         _ => "",
     };
     let line = format!("put {pri} {delay} {ttr} {told}{word}\r\n");
@@ -285,7 +285,7 @@ fn spoil(random: &mut Random, bytes: &mut Vec<u8>) {
         6 => bytes.truncate(at),
         7 if at < line => bytes[at] = bytes[at].to_ascii_uppercase(),
         _ => {
-            // One of its words becomes a number.
+            // One of its arguments becomes a number.
             let spaces = (0..line).filter(|&at| bytes[at] == b' ');
             let spaces: Vec<usize> = spaces.collect();
             if let Some(&space) = spaces.get(random.below(spaces.len().max(1))) {
