@@ -19,6 +19,8 @@ use crate::values::parse;
 use beanpole::protocol::TubeName;
 use clap::{Args, ValueHint};
 use std::ffi::OsString;
+use std::fs::{read_to_string, remove_file};
+use std::io::ErrorKind;
 use std::num::NonZeroU64;
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -92,6 +94,9 @@ pub struct Load {
     /// put all of them into this tube (default: their own)
     #[arg(short, long, value_name = "TUBE", value_parser = parse::<TubeName>)]
     tube: Option<TubeName>,
+    /// note there how far it has come, and go on from there (default: nowhere)
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    note: Option<OsString>,
     /// only read the dump, and say how many would be loaded
     #[arg(long)]
     dry_run: bool,
@@ -103,7 +108,10 @@ const BATCH: usize = 500;
 const BATCH_BYTES: usize = 1 << 22;
 
 impl Run for Load {
-    fn run(self, invocation: &Invocation) -> Outcome {
+    fn run(mut self, invocation: &Invocation) -> Outcome {
+        let note = self.note.take().filter(|_| !self.dry_run);
+        let note = note.as_deref().map(Path::new);
+        self.from = self.from.max(note.map(noted).transpose()?.flatten());
         let path = self.file.as_deref().unwrap_or(INPUT.as_ref());
         let mut dump = Loading {
             source: Source::open(path, Some(b'\n'))?,
@@ -132,7 +140,13 @@ impl Run for Load {
                     let why = Failure::Interrupted("interrupted".into());
                     return Err(dump.stopped(dump.first, why));
                 }
-                progress.add(dump.load()?);
+                let count = dump.load()?;
+                progress.add(count);
+                if let Some(path) = note.filter(|_| count > 0) {
+                    let mut file = WholeFile::create(path, 0o644)?;
+                    file.bytes(format!("{}\n", dump.first + count).as_bytes())?;
+                    file.finish()?;
+                }
             }
             match next {
                 Next::Job => {}
@@ -152,7 +166,25 @@ impl Run for Load {
         if let Some(flaw) = &flaw {
             complain!("{}: {flaw}", dump.source.name);
         }
+        if let Some(path) = note.filter(|_| flaw.is_none()) {
+            // Without any job there is no note. That of a dump that was cut short
+            // says where the whole one goes on.
+            let _ = remove_file(path);
+        }
         Ok(Status::done_if(flaw.is_none()))
+    }
+}
+
+/// The line that an earlier run has noted as the one to go on at, if any.
+fn noted(path: &Path) -> Outcome<Option<NonZeroU64>> {
+    let shown = path.display();
+    match read_to_string(path) {
+        Ok(text) => match text.trim().parse() {
+            Ok(line) => Ok(Some(line)),
+            Err(_) => Failure::refused(format!("{shown} notes no line of a dump")),
+        },
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Failure::io(format_args!("cannot read {shown}"), error)),
     }
 }
 

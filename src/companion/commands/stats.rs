@@ -10,7 +10,7 @@ use crate::server::client::Client;
 use crate::server::finder::connections;
 use crate::server::reply::Reply;
 use crate::server::stats::Facts;
-use crate::server::tubes::{Column, stats_of};
+use crate::server::tubes::{Column, Pattern, stats_of};
 use crate::signals::{Calls, SIGINT, SIGTERM};
 use crate::text::json::{Json, float, json};
 use crate::text::output::Output;
@@ -65,7 +65,13 @@ impl Run for Stats {
             if patterns.0.is_empty() {
                 return Ok(vec![client.server_stats()?]);
             }
-            let tubes = patterns.existing(client)?;
+            let tubes = patterns.existing(client).map_err(|failure| {
+                let mut texts = patterns.0.iter().map(Pattern::text);
+                match texts.find(|text| word::<JobId>(text).is_ok()) {
+                    Some(id) => failure.with(format_args!("'stats job {id}' is for a job")),
+                    None => failure,
+                }
+            })?;
             let all = stats_of(client, &tubes)?.into_iter();
             Ok(all.map(|(_, facts)| facts).collect())
         })?;
