@@ -415,12 +415,6 @@ impl Record {
         };
         fields.0.is_empty().then_some(record)
     }
-
-    /// The segment that a mark in these bytes names; `None` if they are none.
-    pub(super) fn mark(bytes: &[u8]) -> Option<u32> {
-        let number = bytes.strip_prefix(&[MARK])?;
-        u32::try_from(Fields(number).number()?).ok()
-    }
 }
 
 /// Whether this may be the tombstone of a deleted job whose key is still taken.

@@ -161,12 +161,9 @@ pub(super) fn take_over<J: Jobs>(
     let first = files.iter().find(is_theirs).map(|file| file.number);
     let last = files.last().map_or(0, |file| file.number);
     let Some(number) = last.checked_add(1).filter(|next| *next < u32::MAX) else {
-        let (name, why) = (
-            segment_name(last),
-            "no file can come after one of this number",
-        );
         return Err(Error::Refused(format!(
-            "{name}: {why}; nothing was changed"
+            "{}: no file can come after one of this number; nothing was changed",
+            segment_name(last)
         )));
     };
     let theirs = Theirs::of(&files, &mut jobs)?;
@@ -474,12 +471,14 @@ impl Job {
         let at = |natural, packed| if format.packed { packed } else { natural };
         // In nanoseconds.
         let time = |offset| {
+            let time = format.u64(bytes, offset)?;
+            let unit = if format.version == 5 { 1000 } else { 1 };
             // beanstalkd's times are signed, and never negative.
-            let time = i64::try_from(format.u64(bytes, offset)?).unwrap_or(0);
-            let time = time.unsigned_abs();
-            Some(match format.version {
-                5 => time.saturating_mul(1000),
-                _ => time,
+            let is_negative = time > i64::MAX as u64;
+            Some(if is_negative {
+                0
+            } else {
+                time.saturating_mul(unit)
             })
         };
         let counter = |index: usize| format.u32(bytes, at(56, 48) + 4 * index);
@@ -487,15 +486,14 @@ impl Job {
         let body_len = i32::try_from(format.u32(bytes, at(32, 28))?).ok()?;
         let deadline = Time::from_nanos(time(at(48, 40))?);
         let state = *bytes.get(at(76, 68))?;
-        let seconds = |nanos: u64| u32::try_from(nanos / NANOS_A_SECOND);
-        let is_seconds = |nanos| nanos % NANOS_A_SECOND == 0 && seconds(nanos).is_ok();
-        let seconds = |nanos| seconds(nanos).unwrap_or(u32::MAX);
+        let seconds = |nanos| Seconds(u32::try_from(nanos / NANOS_A_SECOND).unwrap_or(u32::MAX));
+        let is_seconds = |nanos| seconds(nanos).as_nanos() == nanos;
         let job = Job {
             update: Update {
                 id: JobId(format.u64(bytes, 0)?),
                 priority: Priority(format.u32(bytes, 8)?),
-                delay: Seconds(seconds(delay)),
-                ttr: Seconds(seconds(ttr).max(1)),
+                delay: seconds(delay),
+                ttr: seconds(ttr).max(Seconds(1)),
                 created_at: Time::from_nanos(time(at(40, 32))?),
                 state: match state {
                     3 => StoredState::Buried { order: 0 },

@@ -227,9 +227,6 @@ impl Binlog {
     /// Writes and syncs what was appended up to `lsn`, in every mode.
     pub(super) fn sync_up_to(&self, lsn: Lsn) -> Result<(), Failed> {
         self.commit(lsn)?;
-        if self.progress().synced_to >= lsn {
-            return Ok(());
-        }
         self.sync_written()
     }
 

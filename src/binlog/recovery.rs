@@ -90,8 +90,11 @@ fn oldest_needed(newest: &Found) -> Result<u32, Error> {
     let mut oldest = newest.header().map_or(0, |header| header.oldest);
     if oldest < newest.number {
         let mut reader = Reader::new(newest, HEADER_LEN, None)?;
-        while let Some(record) = reader.next_bytes()? {
-            oldest = oldest.max(Record::mark(record).unwrap_or(0));
+        let mut tubes = Tubes::default();
+        while let Some((_, record)) = reader.next(&mut tubes)? {
+            if let Record::Mark(number) = record {
+                oldest = oldest.max(number);
+            }
         }
         // A mark after a damaged record would not be found, and a segment that
         // was removed long ago would count as missing.

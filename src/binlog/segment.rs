@@ -284,20 +284,6 @@ impl<'a> Reader<'a> {
     /// The next record and its offset; `None` if no record begins at `offset`.
     pub fn next(&mut self, tubes: &mut Tubes) -> Result<Option<(u64, Record)>, Error> {
         let offset = self.offset;
-        let Some(bytes) = self.next_bytes()? else {
-            return Ok(None);
-        };
-        if let Some(record) = Record::decode(bytes, tubes) {
-            return Ok(Some((offset, record)));
-        }
-        self.offset = offset;
-        let flaw = "the checksum of this record is right, but its fields are not valid";
-        Err(self.window.found.damaged(offset, flaw))
-    }
-
-    /// The bytes of the next record, checked but not decoded.
-    pub(super) fn next_bytes(&mut self) -> Result<Option<&[u8]>, Error> {
-        let offset = self.offset;
         self.later = offset + 1;
         let Some(frame) = self.frame()?.filter(|frame| !frame.is_continued()) else {
             return Ok(None);
@@ -311,9 +297,13 @@ impl<'a> Reader<'a> {
         if !frame.announces(bytes) {
             return Ok(None);
         }
+        let Some(record) = Record::decode(bytes, tubes) else {
+            let flaw = "the checksum of this record is right, but its fields are not valid";
+            return Err(self.window.found.damaged(offset, flaw));
+        };
         self.offset = self.later;
         self.synced = self.synced.max(frame.synced(offset));
-        Ok(Some(bytes))
+        Ok(Some((offset, record)))
     }
 
     /// The frame at `offset`, if one was written there.
