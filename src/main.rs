@@ -276,7 +276,7 @@ fn open(
     // while we waited for the lock.
     clock.set();
     let engine = Engine::new(config, clock.now());
-    let opened = Binlog::open_in(storage, binlog.sync, binlog.segment_size, engine);
+    let opened = binlog::recovery::recover(storage, binlog.sync, binlog.segment_size, engine);
     let opened = opened.map_err(unusable)?;
     for notice in &opened.notices {
         log::warning(format_args!("{notice}"));

@@ -628,8 +628,7 @@ pub(super) fn counters(of: &Counters) -> [u32; 5] {
 
 /// How many bytes [`encode_number`] appends.
 fn number_len(number: u64) -> usize {
-    let bits = (u64::BITS - number.leading_zeros()).max(1);
-    bits.div_ceil(7) as usize
+    (number | 1).ilog2() as usize / 7 + 1
 }
 
 fn encode_number(mut number: u64, out: &mut Vec<u8>) {

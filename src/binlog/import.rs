@@ -545,9 +545,8 @@ pub fn encode(job: &StoredJob, out: &mut Vec<u8>) {
     out.extend_from_slice(&[0; 4]);
     out.extend_from_slice(&time(job.created_at.as_nanos()));
     out.extend_from_slice(&time(deadline));
-    for counter in counters(&job.counters) {
-        out.extend_from_slice(&counter.to_le_bytes());
-    }
+    let counters = counters(&job.counters).map(u32::to_le_bytes);
+    out.extend_from_slice(counters.as_flattened());
     out.extend_from_slice(&[state, 0, 0, 0]);
     out.extend_from_slice(body);
 }

@@ -443,7 +443,7 @@ impl Lease {
 #[cfg(test)]
 mod tests {
     use super::super::tail::BLOCK;
-    use super::super::{SyncMode, lens};
+    use super::super::{SyncMode, lens, recovery};
     use super::*;
     use crate::engine::{Change, Counters, StoredJob, StoredState, Time};
     use crate::protocol::{Body, JobId, Priority, Seconds, TubeName};
@@ -487,7 +487,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let open = || {
             let storage = Arc::new(raise(directory.path()).0);
-            Binlog::open_in(storage, SyncMode::Always, BLOCK, BTreeMap::new()).unwrap()
+            recovery::recover(storage, SyncMode::Always, BLOCK, BTreeMap::new()).unwrap()
         };
         let mut jobs = BTreeMap::new();
         let first = open().binlog;

@@ -43,6 +43,7 @@ const WRITTEN_WITHIN: Duration = Duration::from_millis(50);
 
 /// The writer, and what has to be written: for the waiters of the next commits, and by
 /// the committer.
+#[derive(Default)]
 pub(super) struct CommitQueue {
     /// A thread that takes it out may write. `None` while a thread writes, and
     /// after a failure.
@@ -60,10 +61,7 @@ impl CommitQueue {
     pub fn new(writer: Writer) -> CommitQueue {
         CommitQueue {
             writer: Some(Box::new(writer)),
-            waiters: Vec::new(),
-            due: None,
-            is_due: false,
-            is_closed: false,
+            ..CommitQueue::default()
         }
     }
 }

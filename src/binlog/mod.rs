@@ -367,17 +367,7 @@ impl Binlog {
     /// as they are.
     pub fn open<J: Jobs>(options: &Options, jobs: J) -> Result<Opened<J>, Error> {
         let (storage, _) = lock(&options.dir, options.wait)?;
-        Binlog::open_in(storage, options.sync, options.segment_size, jobs)
-    }
-
-    /// The same in any storage.
-    pub fn open_in<J: Jobs>(
-        storage: Arc<dyn Storage>,
-        sync: SyncMode,
-        segment_size: u64,
-        jobs: J,
-    ) -> Result<Opened<J>, Error> {
-        recovery::recover(storage, sync, segment_size, jobs)
+        recovery::recover(storage, options.sync, options.segment_size, jobs)
     }
 
     /// Whether there is room for a put of this length (see [`longest_put`]). If

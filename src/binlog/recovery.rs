@@ -28,8 +28,8 @@ use std::sync::Arc;
 /// same.)
 const LONGEST_SEGMENT: u64 = 1 << 30;
 
-/// Opens the binlog in a storage.
-pub(super) fn recover<J: Jobs>(
+/// Opens the binlog in any storage, as [`Binlog::open`] does in a directory.
+pub fn recover<J: Jobs>(
     storage: Arc<dyn Storage>,
     sync: SyncMode,
     segment_size: u64,

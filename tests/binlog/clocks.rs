@@ -2,7 +2,7 @@
 //! sleeps. The engine's time and the system's clock are told apart here.
 
 use crate::disk::Disk;
-use beanpole::binlog::{Binlog, SyncMode};
+use beanpole::binlog::{Binlog, SyncMode, recovery};
 use beanpole::engine::{Config, Engine, Outcome, Shift, StoredState, Time};
 use beanpole::protocol::command::Put;
 use beanpole::protocol::framing::Request;
@@ -22,7 +22,7 @@ fn start(disk: &Disk, clock: Time) -> (Engine, Arc<Binlog>) {
     };
     let engine = Engine::new(config, clock);
     let disk = Arc::new(disk.clone());
-    let opened = Binlog::open_in(disk, SyncMode::Always, 4096, engine);
+    let opened = recovery::recover(disk, SyncMode::Always, 4096, engine);
     let opened = opened.unwrap_or_else(|error| panic!("{error}"));
     (opened.jobs, opened.binlog)
 }

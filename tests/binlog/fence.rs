@@ -7,7 +7,7 @@ use crate::disk::{Disk, Random};
 use crate::model::{Jobs, SIZE, Server, Traffic};
 use crate::search;
 use beanpole::binlog::storage::{File, Storage};
-use beanpole::binlog::{Binlog, Error, Opened, SharedLock, SyncMode};
+use beanpole::binlog::{Error, Opened, SharedLock, SyncMode, recovery};
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -54,7 +54,7 @@ impl Machine {
     }
 
     fn open(&self) -> Result<Opened, Error> {
-        Binlog::open_in(Arc::new(self.clone()), SyncMode::Always, SIZE, Jobs::new())
+        recovery::recover(Arc::new(self.clone()), SyncMode::Always, SIZE, Jobs::new())
     }
 
     /// Takes the lock, removes the files that other machines have prepared, and

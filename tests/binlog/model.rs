@@ -4,7 +4,9 @@
 use crate::disk::{Disk, Random};
 use crate::history::apply;
 pub use crate::history::{History, Jobs};
-use beanpole::binlog::{Binlog, Error, Lsn, Opened, Record, SyncMode, Update, lens, put_len};
+use beanpole::binlog::{
+    Binlog, Error, Lsn, Opened, Record, SyncMode, Update, lens, put_len, recovery,
+};
 use beanpole::engine::{Change, Counters, StoredJob, StoredOptions, StoredState, Time};
 use beanpole::protocol::{Body, JobId, Priority, PutOptions, Seconds, TubeName};
 use std::collections::BTreeMap;
@@ -274,7 +276,7 @@ fn options_of(JobId(id): JobId) -> Option<Box<StoredOptions>> {
 pub const SIZE: u64 = 4096;
 
 pub fn start_with(disk: &Disk, sync: SyncMode, size: u64) -> Result<Opened, Error> {
-    Binlog::open_in(Arc::new(disk.clone()), sync, size, Jobs::new())
+    recovery::recover(Arc::new(disk.clone()), sync, size, Jobs::new())
 }
 
 /// Opens a log in which every write is synced.

@@ -96,7 +96,7 @@ fn process(plan: &Plan, life: &Life, disk: &Disk, mut legacy: Legacy, now: u64) 
         keeps_changes: true,
     };
     let engine = Engine::new(config, clock.now());
-    let opened = Binlog::open_in(drive, plan.sync, plan.segment_size, engine);
+    let opened = binlog::recovery::recover(drive, plan.sync, plan.segment_size, engine);
     let opened = match opened {
         Ok(opened) => opened,
         Err(error) => {
