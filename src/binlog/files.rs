@@ -192,10 +192,7 @@ impl Binlog {
             };
             drop(locked(self.files_changed.wait_while(tail, waits)));
         }
-        match self.failure.get() {
-            None => Ok(()),
-            Some(_) => Err(NoRoom),
-        }
+        self.check_failure().map_err(|Failed| NoRoom)
     }
 
     /// Wakes the segments thread, if it has something to do.

@@ -407,10 +407,7 @@ impl Binlog {
             drop(checking);
             checked.map_err(|error| self.fail(Error::Lost(error)))?;
         }
-        match self.failure.get() {
-            None => Ok(()),
-            Some(_) => Err(Failed),
-        }
+        self.check_failure()
     }
 
     /// How long the thread that ensures the lease while nothing is sent may sleep.

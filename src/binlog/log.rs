@@ -177,10 +177,7 @@ impl Binlog {
         self.notify(done);
         self.ask_for_upkeep();
         // A sync that failed in another thread may have lost what was written here.
-        match self.failure.get() {
-            None => Ok(()),
-            Some(_) => Err(Failed),
-        }
+        self.check_failure()
     }
 
     /// Makes sure that what was appended is written soon (and synced, except with
@@ -248,9 +245,7 @@ impl Binlog {
     /// and after a failure no thread syncs at all.
     pub(super) fn sync_segment(&self, file: &dyn File, number: u32) -> Result<(), Failed> {
         let _syncing = locked(self.syncing.lock());
-        if self.failure.get().is_some() {
-            return Err(Failed);
-        }
+        self.check_failure()?;
         let synced = file.sync();
         synced.map_err(|error| self.fail(Error::on("sync", segment_name(number))(error)))
     }

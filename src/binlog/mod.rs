@@ -444,6 +444,14 @@ impl Binlog {
         self.failure.get()
     }
 
+    /// An error, if it has failed.
+    fn check_failure(&self) -> Result<(), Failed> {
+        match self.failure.get() {
+            None => Ok(()),
+            Some(_) => Err(Failed),
+        }
+    }
+
     /// A binlog that continues in the writer's segment.
     fn new(
         storage: Arc<dyn Storage>,
