@@ -473,9 +473,9 @@ impl Outbox {
         }
     }
 
-    /// Forgets everything: the connection has ended.
+    /// Forgets everything: the connection has ended, and waits for no answer.
     fn clear(&mut self) {
-        (self.ready, self.waiting, self.sending) = Default::default();
+        (self.ready, self.waiting, self.sending, self.answer) = Default::default();
     }
 }
 
@@ -704,6 +704,17 @@ mod tests {
             "and no wait after it lasts"
         );
         assert_eq!(received(client, theirs), "");
+    }
+
+    #[test]
+    fn a_slow_client_is_disconnected_before_its_reserve_is_over() {
+        let (client, _theirs) = client();
+        fill(&client);
+        client.post(&mut vec![INSERTED], None);
+        let error = client.await_answer().unwrap_err();
+        assert_eq!(error.to_string(), "takes no replies");
+        assert!(!client.outbox().waits(), "the worker would sleep");
+        client.flush().unwrap();
     }
 
     #[test]
