@@ -37,8 +37,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Changes that no client waits for are written after this time, if no sync is due
-/// before.
+/// Changes that no client waits for are written after this time, or when a sync is due,
+/// if that is earlier.
 const WRITTEN_WITHIN: Duration = Duration::from_millis(50);
 
 /// The writer, and what has to be written: for the waiters of the next commits, and by
@@ -50,9 +50,13 @@ pub(super) struct CommitQueue {
     writer: Option<Box<Writer>>,
     /// In the order in which they came, each with the LSN that it needs.
     waiters: Vec<(Lsn, Arc<dyn Waiter>)>,
-    /// When the committer has to write what was appended, and sync it.
-    due: Option<Instant>,
-    /// That time has come. Until the committer has the writer, no other thread gets it.
+    /// When the committer has to write what was appended.
+    write_due: Option<Instant>,
+    /// When it has to write and sync that. With `Every`, this is set as long as something
+    /// is not synced.
+    sync_due: Option<Instant>,
+    /// One of these times has come. Until the committer has the writer, no other thread
+    /// gets it.
     is_due: bool,
     is_closed: bool,
 }
@@ -63,6 +67,13 @@ impl CommitQueue {
             writer: Some(Box::new(writer)),
             ..CommitQueue::default()
         }
+    }
+
+    /// When the committer has to wake. Once something is due, the thread that has the
+    /// writer wakes it.
+    fn wakes_at(&self) -> Option<Instant> {
+        let due = self.write_due.into_iter().chain(self.sync_due).min();
+        due.filter(|_| !self.is_due)
     }
 }
 
@@ -184,14 +195,21 @@ impl Binlog {
     /// `Never`), although no client waits for it. Not to be called under the server's lock.
     pub fn write_soon(&self) {
         let mut queue = self.commit_queue();
-        // What was appended before it begins to write is written then.
-        if queue.due.is_none() {
-            let delay = match self.sync {
+        // If this is set, the committer writes what was appended until it begins.
+        if queue.write_due.is_none() {
+            let sync_within = match self.sync {
                 // The sync must have ended when `span` is over.
-                SyncMode::Every(span) => span * 3 / 4,
-                SyncMode::Always | SyncMode::Never => WRITTEN_WITHIN,
+                SyncMode::Every(span) => Some(span * 3 / 4),
+                SyncMode::Always | SyncMode::Never => None,
             };
-            queue.due = Instant::now().checked_add(delay);
+            let (now, written_within) = (Instant::now(), Some(WRITTEN_WITHIN));
+            let after = |delay| now.checked_add(delay);
+            queue.write_due = written_within
+                .into_iter()
+                .chain(sync_within)
+                .min()
+                .and_then(after);
+            queue.sync_due = queue.sync_due.or(sync_within.and_then(after));
             drop(queue);
             self.wake_committer();
         }
@@ -294,7 +312,7 @@ impl Binlog {
                 return;
             }
             let now = Instant::now();
-            let until_due = queue.due.map(|due| due.max(now) - now);
+            let until_due = queue.wakes_at().map(|due| due.max(now) - now);
             drop(queue);
             thread::park_timeout(until_due.unwrap_or(longest).min(longest));
         }
@@ -315,18 +333,18 @@ impl Binlog {
     fn commit_for_others(&self) -> Result<(), Failed> {
         let mut queue = self.commit_queue();
         let now = Instant::now();
-        queue.is_due |= queue.due.take_if(|due| *due <= now).is_some();
-        let is_due = queue.is_due;
-        let has_work = is_due || !queue.waiters.is_empty();
+        queue.is_due |= queue.wakes_at().is_some_and(|due| due <= now);
+        let has_work = queue.is_due || !queue.waiters.is_empty();
         let Some(writer) = queue.writer.take_if(|_| has_work) else {
             return Ok(());
         };
-        queue.is_due = false;
+        (queue.is_due, queue.write_due) = (false, None);
+        let is_sync_due = queue.sync_due.take_if(|due| *due <= now).is_some();
         drop(queue);
         self.write(writer)?;
-        match (is_due, self.sync) {
-            (true, SyncMode::Every(_)) => self.sync_written(),
-            _ => Ok(()),
+        match is_sync_due {
+            true => self.sync_written(),
+            false => Ok(()),
         }
     }
 }
@@ -391,6 +409,9 @@ impl Writer {
     pub fn write(&mut self, binlog: &Binlog) -> Result<Lsn, Failed> {
         let fail = |error| binlog.fail(error);
         let (steps, end) = binlog.tail().take();
+        if steps.is_empty() {
+            return Ok(end);
+        }
         // Each frame written now says how far the segment is synced at this
         // moment.
         let progress = binlog.progress();
@@ -544,15 +565,27 @@ mod tests {
         while !binlog.commit_queue().is_due {
             thread::yield_now();
         }
-        assert_eq!(
-            binlog.commit_queue().due,
-            None,
-            "it would wake again for that"
-        );
+        assert_eq!(binlog.commit_queue().wakes_at(), None);
         binlog.write(writer).unwrap();
         while binlog.progress().synced_to < binlog.tail().end {
             thread::yield_now();
         }
+        binlog.close().unwrap();
+    }
+
+    /// Such as a timeout. If the process is killed, a job that fails again and again must
+    /// not get more tries for that.
+    #[test]
+    fn a_change_that_no_client_waits_for_is_written_long_before_its_sync_is_due() {
+        let (_directory, binlog, _) = log(SyncMode::Every(Duration::from_secs(3600)));
+        binlog.spawn_threads(|_| ()).unwrap();
+        let (end, since) = (binlog.tail().end, Instant::now());
+        binlog.write_soon();
+        while binlog.progress().written_to < end {
+            assert!(since.elapsed() < PATIENCE);
+            thread::yield_now();
+        }
+        assert!(binlog.progress().synced_to < end);
         binlog.close().unwrap();
     }
 
