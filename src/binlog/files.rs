@@ -352,10 +352,13 @@ impl Binlog {
     /// it, and the next start tries again.
     fn remove(&self, name: String) {
         if let Err(error) = self.storage.remove(&name) {
-            self.tail()
-                .not_removed
-                .push(Error::on("remove", name)(error));
+            self.note_not_removed(name, error);
         }
+    }
+
+    fn note_not_removed(&self, name: String, error: io::Error) {
+        let error = Error::on("remove", name)(error);
+        self.tail().not_removed.push(error);
     }
 
     /// Begins another segment now, in a short file if the disk is full, and syncs all
@@ -389,9 +392,11 @@ impl Binlog {
     pub(super) fn free_prepared(&self) -> bool {
         let take = || self.tail().take_prepared(0);
         while let Some(prepared) = take() {
-            let removed = self.storage.remove(&prepared_name(prepared.slot));
-            if removed.and_then(|()| self.storage.sync()).is_ok() {
-                return true;
+            let name = prepared_name(prepared.slot);
+            let removed = self.storage.remove(&name);
+            match removed.and_then(|()| self.storage.sync()) {
+                Ok(()) => return true,
+                Err(error) => self.note_not_removed(name, error),
             }
         }
         false

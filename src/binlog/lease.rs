@@ -393,7 +393,7 @@ impl Binlog {
         let durable = || self.durable.load(Ordering::Acquire);
         let (needed, ready_at) = (durable(), lock.now());
         let is_valid = || self.lease.is_valid_for(needed, ready_at, lock.now());
-        while !is_valid() {
+        while self.failure.get().is_none() && !is_valid() {
             // Other threads with replies use the same check.
             let checking = locked(self.lease.checking.lock());
             let checked = match is_valid() {
