@@ -59,8 +59,8 @@
 //! 6. The worker posts `RELEASED`, with the LSN, to its own client's outbox:
 //!    [`Client::post`](server::outbox::Client::post). When it has nothing more to
 //!    execute, it calls [`Client::start_flush`](server::outbox::Client::start_flush),
-//!    which sends this.
-//! 7. If no thread is writing the binlog, this worker writes and syncs it for all
+//!    which sends what is ready and begins the commit for the rest.
+//! 7. If no other thread is writing the binlog, this worker writes and syncs it for all
 //!    clients that wait: [`Binlog::commit_then`](binlog::Binlog::commit_then), which is
 //!    group commit. Otherwise it reads the next command, and the thread that writes
 //!    next takes its changes along: another worker, or else the committer, which is woken.
@@ -141,7 +141,8 @@
 //!   neither. The system reports both in the same way (on Linux, `EPOLLRDHUP`):
 //!   as a *hang-up*.
 //! - **Batch**: the commands of one client that have arrived together. A *bulk*
-//!   batch has many, and lets workers with few take the lock first.
+//!   batch has many, and lets workers with few take the lock first. (What is written to
+//!   the binlog in one group commit is a *group* of records.)
 //! - **Binlog**: the write-ahead log.
 //! - **LSN**, log sequence number: a position in the binlog, in bytes. A record is
 //!   *written* when it is in a file, and *synced* when it outlives a power cut. The
@@ -155,7 +156,10 @@
 //!   one has no live bytes. The *segments thread* prepares, recycles and removes them.
 //! - **Torn tail**: what an unfinished write has left after the last whole record, on
 //!   the disk. *Tail* alone is the end of the log in memory: what is appended and not
-//!   yet written (`Tail`).
+//!   yet taken to be written. The type `Tail` also keeps the accounts of live bytes and
+//!   room.
+//! - **Names**: the entries of the binlog's directory. They are synced with the
+//!   directory, not with a file.
 //! - **Live bytes**: the latest put records of the jobs that exist. All other bytes
 //!   are *garbage*.
 //! - **Compaction**: moving live jobs out of the oldest segment, by writing them
@@ -173,8 +177,8 @@
 //!   *slow client* does not read its replies.
 //! - **Trim**: returning memory that is no longer used, to the allocator or the
 //!   system.
-//! - **Time slice**: how much of long work is done under one hold of the lock. Its cost
-//!   is counted in *steps*: how many jobs, tubes and connections the engine examines or
+//! - **Time slice**: how much of long work is done under one hold of the lock, and in one
+//!   call of the engine. Its cost is counted in *steps*: how many jobs, tubes and connections the engine examines or
 //!   changes.
 
 // The pages are for readers of the code.

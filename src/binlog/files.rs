@@ -1,7 +1,7 @@
-//! The segments thread: it prepares segments, gives all of them the length that is
-//! needed, and recycles or removes obsolete ones. No other thread does. A put that needs
-//! another file registers its length and sleeps. Room on the disk is the last condition
-//! of a put: drain mode, its unique key and the limit of memory have been checked before.
+//! The segments thread: it prepares segments, gives all prepared ones the length that is
+//! needed, and recycles or removes obsolete segments. No other thread does. A put that needs
+//! another file registers its length and sleeps. Room on the disk is checked
+//! last: drain mode, its unique key and the limit of memory have been checked before.
 //!
 //! (Before the threads run, while the log is opened or copied, the thread that needs a
 //! file does this work. The writer gives a prepared segment its name when the segment
@@ -19,7 +19,8 @@
 //! begins there has a salt of its own, so no old byte means anything. Where the storage
 //! cannot rename it, it is removed.
 //!
-//! No name is used twice: the number in `binlog.spareN` grows, also over restarts.
+//! The number in `binlog.spareN` grows as long as the server runs. After a restart, it
+//! follows the highest one that is left.
 //!
 //! **What fails here stops puts, and nothing else**, whether the disk is full or broken:
 //! no change that was acknowledged is in a prepared segment, and no obsolete segment is
@@ -92,13 +93,14 @@ impl Binlog {
     ///
     /// # Errors
     ///
-    /// If the live bytes, two segments and the put do not fit, or if the log has failed.
-    /// Then the put leaves nothing on the disk.
+    /// If the live bytes, two segments and the put do not fit, if files cannot be prepared
+    /// for another reason, or if the log has failed. Then the put leaves nothing on the
+    /// disk.
     pub fn make_room(&self, put: u64, with_jobs: &WithJobs) -> Result<Room, NoRoom> {
         let room = Room {
             _put: self.tail().wait_for_room(put),
         };
-        // Compaction goes once through the whole log.
+        // Compaction goes through the log once at most: until this segment is obsolete.
         let newest = self.tail().live.current();
         while !self.tail().admits(put) {
             self.await_files(put)?;
@@ -170,8 +172,8 @@ impl Binlog {
 
     /// Writes all that was appended. Then waits until a put of this length (0: none) is
     /// admitted, or until the segments thread has made a pass that begins after this
-    /// call. A put that is longer than all before always waits for the whole pass, which
-    /// then also prepares a file for the puts after it.
+    /// call. A put that is longer than all before waits for the whole pass even if it is
+    /// admitted earlier: so the pass can also prepare a file for the puts after it.
     fn await_files(&self, put: u64) -> Result<(), NoRoom> {
         // This names a prepared segment that is taken, and writes the mark that makes
         // a segment obsolete.
@@ -338,7 +340,8 @@ impl Binlog {
             self.remove(name);
             return Ok(None);
         }
-        // Before it is changed: no thread may see a segment shorter than it was.
+        // Before it is changed: after a power cut that undid the renaming, recovery would
+        // find a segment that is shorter than it was.
         let synced = self.storage.sync();
         synced.map_err(Error::on("sync the name of", new_name.as_str()))?;
         let reused = reuse(&*self.storage, slot).unwrap_or(None);

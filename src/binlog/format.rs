@@ -30,7 +30,7 @@
 //! | 12 | 4 | CRC-32, continued from the one before, of the record |
 //!
 //! A frame with a length of 2^32-1 has no record. It says that the next segment has
-//! begun, so that a start notices if the newest segment is missing.
+//! begun, so that recovery notices if the newest segment is missing.
 //!
 //! Because of the number and the offset in its checksum, a record is valid only where
 //! it was written. Because of the salt, a client cannot make a body that contains a
@@ -51,7 +51,7 @@
 //! The **fields** of a job, in this order:
 //!
 //! - the numbers id, priority, delay and TTR, both in seconds;
-//! - one number by the state: nothing for a ready job, the position among the buried
+//! - at most one number, which depends on the state: none for a ready job, the position among the buried
 //!   jobs for a buried one, the end of the delay for a delayed one, and for a deleted
 //!   one the time when its key becomes free;
 //! - the numbers of reserves, timeouts, releases, buries and kicks, and of tries that
@@ -113,8 +113,8 @@ pub(super) fn prepared_name(slot: usize) -> String {
     }
 }
 
-/// The prepared segment of this name; `None` if this is the name of none. (A higher
-/// number than that of any segment is none.)
+/// The prepared segment of this name; `None` if this is the name of none. (Numbers
+/// above 2^32-1 are in no name of ours.)
 pub(super) fn prepared_slot(name: &str) -> Option<usize> {
     let slot = match name.strip_prefix(PREPARED)? {
         "" => 0,
@@ -243,8 +243,7 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// The frame that these bytes would be, if they
-    /// [belong](Self::belongs_to) to their place.
+    /// Decodes a frame, without a check that it [belongs](Self::belongs_to) to its place.
     pub(super) fn read(bytes: &FrameBytes) -> Option<Frame> {
         let mut fields = Fields(bytes);
         let len = fields.u32().filter(|len| *len > 0)?;
@@ -402,7 +401,7 @@ impl Record {
                 };
                 let body = Body::from_wire(std::mem::take(&mut fields.0))?;
                 let job = update.with(tube, options, body);
-                (!job.is_deleted() || is_key(&job)).then_some(Record::Put(job))?
+                (!job.is_deleted() || is_tombstone(&job)).then_some(Record::Put(job))?
             }
             UPDATE if kind < NO_KIND => {
                 let update = Update::decode(kind, &mut fields)?;
@@ -418,7 +417,7 @@ impl Record {
 }
 
 /// Whether this may be the tombstone of a deleted job whose key is still taken.
-fn is_key(job: &StoredJob) -> bool {
+fn is_tombstone(job: &StoredJob) -> bool {
     let options = job.options.as_ref().map(|stored| &stored.options);
     let is_key = |options: &PutOptions| {
         options.unique.is_some() && options.limit.is_none() && options.tries.is_none()

@@ -3,8 +3,8 @@
 //! Its files are read, and all live jobs are written to segments after them. The
 //! headers of these segments say that beanstalkd's files are still needed. Then a
 //! new segment says that they are not needed any more, and only then are they
-//! removed. Until that segment has its name, a start removes our copies and begins
-//! again. From then on, a start removes what is left of beanstalkd's files.
+//! removed. Until that segment has its name, recovery removes our copies and begins
+//! again. From then on, it removes what is left of beanstalkd's files.
 //!
 //! # Its records
 //!
@@ -37,7 +37,8 @@ use crate::log::counted;
 use crate::protocol::{Body, JobId, Priority, Seconds, TubeName};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How many jobs are written at once, except the first one.
+/// How many jobs are written at once. (The first one is written alone: so a log that cannot
+/// be written is noticed early.)
 const JOBS_AT_ONCE: usize = 1000;
 
 /// What beanstalkd's files hold.
@@ -168,7 +169,8 @@ pub(super) fn take_over<J: Jobs>(
     };
     let theirs = Theirs::of(&files, &mut jobs)?;
     if first.is_none() {
-        // Beside prepared segments of ours, these files would look like lost segments.
+        // Before anything is prepared: beside a second prepared segment, empty files would
+        // look like segments that were lost.
         theirs.remove(&mut opening, &files)?;
         let binlog = opening.begin(JobId(1), number, None)?;
         return Ok(opening.opened(binlog, jobs));

@@ -40,13 +40,14 @@
 //!
 //! # The lease
 //!
-//! A reply that changes nothing, such as RESERVED, FOUND, TIMED_OUT, statistics, waits
-//! for no sync. But another server may have deleted these jobs meanwhile. So there is one
+//! A reply that depends on no change, such as FOUND, TIMED_OUT or statistics, waits for no
+//! sync; nor does RESERVED, once the job's put is durable. But another server may have deleted these jobs meanwhile. So there is one
 //! rule for all replies. Right before they are sent, the outbox calls
 //! [`ensure_lease`](Binlog::ensure_lease), which relies on the last lock check that
 //! succeeded, or makes another one:
 //!
-//! - *It began when all that is durable now was durable.* So no change is acknowledged
+//! - *That check began after everything had become durable that is durable now.* So no
+//!   change is acknowledged
 //!   without a check after its write and sync. Threads that are notified of the same commit
 //!   use the same check.
 //! - *It began at most [`LEASE`] ago.* The storage gives the lock of a
@@ -160,10 +161,11 @@ impl Fenced {
     /// The name on disk of the file that the log calls `name`. Segments keep their
     /// name, and all other files are this server's own.
     ///
-    /// The log uses no name twice. A replica that was offline for a moment may still have
-    /// an older file of a name. If the name were then changed on all replicas, that one
-    /// would change it for the older file, and no server could open the file any more,
-    /// because the replicas differ.
+    /// Hardly any name is used twice (only the first one of all, while a first start looks for
+    /// a length that fits). A replica that was offline for a moment may still have an older
+    /// file of a name. If that name were used again and then changed, this replica would
+    /// change the name of the older file, and no server could open the file any more, because
+    /// the replicas differ.
     fn name(&self, name: &str) -> String {
         match segment_number(name) {
             Some(_) => name.to_owned(),
@@ -353,8 +355,8 @@ fn remove_prepared(directory: &Directory, is_shared: bool) -> Result<Vec<Error>,
 
 /// A reply is sent at most this long after the beginning of the lock check that it
 /// relies on.
-/// beanpole-machines(7) has the storage wait at least 10 seconds for a silent
-/// machine before it gives the machine's lock away.
+/// beanpole-machines(7) says how to configure the storage, so that it waits at least 10
+/// seconds for a silent machine before it gives the machine's lock away.
 pub const LEASE: Duration = Duration::from_secs(5);
 
 /// When a reply is ready to be sent and the last lock check began longer ago than this,
@@ -382,10 +384,10 @@ pub(super) struct Lease {
 }
 
 impl Binlog {
-    /// Makes sure that replies may be sent now: that the directory was ours a moment
-    /// ago, and after all that is durable was written, by a lock check if need be. On
-    /// shared storage, nothing may be sent after an error. Call it right before, and not
-    /// under the server's lock.
+    /// Makes sure that replies may be sent now: that a lock check has succeeded which is
+    /// recent, and which began after everything was written that is durable now. Makes one
+    /// if there is none. On shared storage, nothing may be sent after an error. To be called
+    /// right before, and not under the server's lock.
     pub fn ensure_lease(&self) -> Result<(), Failed> {
         let Some(lock) = self.storage.shared_lock() else {
             return Ok(());

@@ -9,7 +9,7 @@
 //!
 //! | call | when it returns |
 //! |---|---|
-//! | [`commit`](Binlog::commit) | the log is durable up to there: synced with `Always`, else written |
+//! | [`commit`](Binlog::commit) | the log is durable up to the LSN: synced with `Always`, else written |
 //! | [`commit_then`](Binlog::commit_then) | at once if another thread is writing; that one [notifies](Waiter) |
 //! | [`write_soon`](Binlog::write_soon) | at once; the committer writes and syncs in time |
 //! | [`sync_up_to`](Binlog::sync_up_to) | it is written and synced, in every mode |
@@ -116,24 +116,24 @@ impl Binlog {
     }
 
     /// Like [`commit`](Self::commit), without waiting for another thread's
-    /// write. `waits` is notified of the result, by this thread or by the thread that
+    /// write. `waiter` is notified of the result, by this thread or by the thread that
     /// writes.
-    pub fn commit_then(&self, lsn: Lsn, waits: Arc<dyn Waiter>) {
+    pub fn commit_then(&self, lsn: Lsn, waiter: Arc<dyn Waiter>) {
         if let Some(up_to) = self.known(lsn) {
-            return waits.durable(up_to);
+            return waiter.durable(up_to);
         }
         let mut queue = self.commit_queue();
         // Another thread may have written meanwhile.
         if let Some(up_to) = self.known(lsn) {
             drop(queue);
-            return waits.durable(up_to);
+            return waiter.durable(up_to);
         }
-        queue.waiters.push((lsn, waits));
+        queue.waiters.push((lsn, waiter));
         let is_due = queue.is_due;
         let writer = queue.writer.take_if(|_| !is_due);
         drop(queue);
         if let Some(writer) = writer {
-            // This caller is notified like the others.
+            // This caller is notified like the others, also of a failure.
             let (Ok(()) | Err(Failed)) = self.write(writer);
         }
     }
@@ -152,8 +152,8 @@ impl Binlog {
 
     /// Notifies waiters, once the log is durable up to where they need it, or has failed.
     fn notify(&self, waiters: Vec<(Lsn, Arc<dyn Waiter>)>) {
-        for (lsn, waits) in waiters {
-            waits.durable(self.known(lsn).expect("it is durable or has failed"));
+        for (lsn, waiter) in waiters {
+            waiter.durable(self.known(lsn).expect("it is durable or has failed"));
         }
     }
 
@@ -195,7 +195,7 @@ impl Binlog {
     /// `Never`), although no client waits for it. Not to be called under the server's lock.
     pub fn write_soon(&self) {
         let mut queue = self.commit_queue();
-        // If this is set, the committer writes what was appended until it begins.
+        // If this is set already, the committer will write this change, too.
         if queue.write_due.is_none() {
             let sync_within = match self.sync {
                 // The sync must have ended when `span` is over.
@@ -328,8 +328,8 @@ impl Binlog {
     }
 
     /// Writes for the waiters, and writes and syncs what is due. If another thread has
-    /// the writer, this does not wait for it: that thread writes for the waiters, and
-    /// leaves what is due to the next call.
+    /// the writer, this does not wait for it: that thread wakes the committer for the next
+    /// call.
     fn commit_for_others(&self) -> Result<(), Failed> {
         let mut queue = self.commit_queue();
         let now = Instant::now();
@@ -467,7 +467,7 @@ impl Writer {
     }
 
     /// Flushes, and writes zeros after the last record: what follows may be left
-    /// over from an earlier use of the file, and a start would take that for a
+    /// over from an earlier use of the file, and recovery would take that for a
     /// record which is torn.
     fn flush_with_end(&mut self, binlog: &Binlog) -> Result<(), Error> {
         let zeros = FRAME_LEN.min(self.file_len.saturating_sub(self.end()));

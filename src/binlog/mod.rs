@@ -2,7 +2,8 @@
 //!
 //! **The promise.** Every change of a job's state becomes a record in a log on
 //! disk. A restart reads the log and has the jobs again, with everything that
-//! `stats-job` shows of them. With [`SyncMode::Always`] a change is
+//! `stats-job` shows of them. (A reservation is in the log when it ends, so `reserves`
+//! may lack the one that the end of the server has cut short.) With [`SyncMode::Always`] a change is
 //! acknowledged when its record is synced, so a power cut loses nothing
 //! acknowledged. With `Every` and `Never` it is acknowledged when its record is
 //! written, so the end of the process loses nothing, and a power cut loses only
@@ -38,8 +39,8 @@
 //!
 //! *A segment is obsolete* when no live job has its latest put in it. Segments
 //! become obsolete in the order of their numbers, so all later records about a job
-//! outlive its put. After the records that deleted the jobs or put them again,
-//! a *mark* names the oldest segment that is still needed: it is the low-water mark
+//! outlive its put. A *mark*, which lies after the records that deleted the jobs or put
+//! them again, names the oldest segment that is still needed: it is the low-water mark
 //! of the log. When the mark is synced, the file of an obsolete segment is recycled
 //! as a prepared one, or removed.
 //!
@@ -59,7 +60,7 @@
 //!  worker, under the server's lock     admits        whether there is room for a put
 //!  worker, without it                  make_room     waits for room, or OUT_OF_MEMORY
 //!  worker, timer, under that lock      append        into memory, in the order of changes
-//!  worker, after it, before replies    commit        group commit: written and synced
+//!  worker, after it, before replies    commit_then   group commit: written, with -f 0 synced
 //! ```
 //!
 //! The engine calls a change a [`Change`], and on disk it is a [`Record`].
@@ -83,25 +84,25 @@
 //!  2 × live bytes  +  5 × max(-s, longest recent job)  +  unused ends of segments
 //! ```
 //!
-//! where `-s` is the segment size that the options ask for, and each put counts with the
-//! most bytes that it ever takes ([`put_len`]). A job is
-//! recent if it existed at any time since the segment before the newest one began: so
-//! long, prepared segments have room for it. A full disk stops puts, and nothing else.
+//! where `-s` is the segment size that the options ask for, and each put is counted at
+//! its maximum length ([`put_len`]). A job is recent if it existed at any time since the
+//! segment before the newest one began: for that long, prepared segments are kept large
+//! enough for it. A full disk stops puts, and nothing else.
 //! `tail` has the rule for that.
 //!
 //! # Locks, and their order
 //!
 //! 1. The server's lock, if it is held at all. Under it, only `admits`,
-//!    `append`, `needed_for`, `has_backpressure` and what `stats` and `stats-job`
-//!    ask for are allowed.
+//!    `append`, `needed_for`, `has_backpressure`, what `stats` and `stats-job` ask for, and
+//!    the compaction for a put are allowed.
 //! 2. `tail`, briefly.
 //!
 //! `syncing` is held while a segment is synced, and after a failure while the waiters
 //! are notified; `checking` is held while a thread checks that the lock of a shared
 //! directory is still ours. The other locks (`commit_queue`, `progress`) are held
 //! briefly, and their holder takes no other lock. The writer is no lock: threads hand it to
-//! each other. The segments thread never waits for the writer, nor the writer for it:
-//! while it works on a file, the file is in no list.
+//! each other. While the segments thread works on a file, the file is in no list: so the
+//! writer and this thread wait for each other only while one of them syncs.
 //!
 //! # What each mechanism is for
 //!
@@ -122,7 +123,7 @@
 //! | puts leave two prepared segments unused | a full disk stops puts and nothing else | `a_full_disk_stops_puts_and_nothing_else` |
 //! | puts counted at their longest | a full disk stops nothing else with small jobs, too | `a_full_disk_has_room_for_every_change_of_small_jobs` |
 //! | backpressure | work on many jobs does not outrun a full disk | `updates_under_backpressure_never_outrun_a_full_disk` |
-//! | prepared segments removed by the writer | the next segment begins on a full disk, though a name takes room | `a_rename_without_room_is_repeated_after_a_prepared_segment_is_removed` |
+//! | prepared segments removed by the writer | the next segment begins on a full disk, though a new name may need a block | `a_rename_without_room_is_repeated_after_a_prepared_segment_is_removed` |
 //! | prepared segments are open | a segment begins when descriptors are short | `a_segment_begins_even_if_the_process_can_open_no_more_files` |
 //! | recycling | the steady state creates and removes no file | `the_steady_state_creates_and_removes_no_file` |
 //! | puts that wait register their length with the segments thread | a long put costs its files once, a refused one nothing | `the_files_for_a_large_put_among_small_ones_are_prepared_once`, `a_refused_put_takes_no_disk_space` |
@@ -228,8 +229,7 @@ pub struct Opened<J = BTreeMap<JobId, StoredJob>> {
 /// The jobs whose changes are logged. While a binlog is read, its jobs are
 /// created here one by one, so no second collection of all jobs is needed.
 pub trait Jobs {
-    /// The job with this id as it is now, if it exists, or what is left of it
-    /// because its key is still taken. The binlog asks for it when the job has
+    /// The job with this id as it is now, if it exists, or its tombstone. The binlog asks for it when the job has
     /// changed, and when it is put again. Times are by the system's clock as it
     /// is now.
     fn stored(&self, id: JobId) -> Option<StoredJob>;
@@ -275,7 +275,7 @@ impl Jobs for BTreeMap<JobId, StoredJob> {
 
 /// A log sequence number: a position in the binlog, counted in bytes from the beginning
 /// of the segment that was the newest when it was opened. `commit` waits for all that
-/// was appended before it.
+/// was appended before this position.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Lsn(u64);
 
@@ -284,7 +284,8 @@ impl Lsn {
     pub const START: Lsn = Lsn(0);
 }
 
-/// There is no room on the disk for another job.
+/// A put is refused: there is no room for it on the disk, no file can be prepared, or the
+/// log has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoRoom;
 
@@ -300,7 +301,7 @@ pub struct Stats {
     pub oldest_index: u32,
     /// The segment being written.
     pub current_index: u32,
-    /// Records written since the start.
+    /// Records appended since the start.
     pub records_written: u64,
     /// How many of these records moved a job to another segment.
     pub records_migrated: u64,
@@ -339,7 +340,8 @@ pub struct Binlog {
     /// What is appended. Held briefly; its holder takes no other lock and
     /// touches no file.
     tail: Mutex<Tail>,
-    /// The writer, and what it is needed for. Held briefly.
+    /// The writer, if it is free, the threads that wait for a commit, and when the committer
+    /// has to act. Held briefly.
     commit_queue: FairMutex<CommitQueue>,
     /// How far the files are written and synced. Held briefly.
     progress: Mutex<Progress>,

@@ -1,7 +1,7 @@
 //! Recovery: opening a binlog, or beginning one. Its records are replayed in order,
 //! from the oldest segment that is needed.
 //!
-//! First the names are synced. Then everything is read and checked; an error
+//! First the names are synced, that is, the directory. Then everything is read and checked; an error
 //! found there leaves the segments as they were. The changes after that may be
 //! interrupted anywhere, and are repeated at the next start. They need no more
 //! room: the binlog continues in its newest segment, after the last record, and
@@ -48,6 +48,7 @@ pub fn recover<J: Jobs>(
     let mut newest_first = files.iter().rev().flat_map(|(_, found)| found);
     let newest = newest_first.find(|found| found.header().is_some());
     let needed = newest.map_or(Ok(0), oldest_needed)?;
+    // Files of zeros are among the others, too.
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     for (number, found) in files {
         match found.and_then(Found::usable) {

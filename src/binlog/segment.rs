@@ -240,7 +240,8 @@ fn is_all_zeros(bytes: &[u8]) -> bool {
 /// What follows the records of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// Nothing, or the next segment, which is there.
+    /// No record: zeros, what is left from an earlier use of the file, or the next segment,
+    /// which is there.
     Whole,
     /// A frame that says that there is a next segment, which is not there.
     Continued,
@@ -255,8 +256,9 @@ pub struct Reader<'a> {
     pub offset: u64,
     /// How far the segment was synced, as the frames read so far say.
     pub synced: u64,
-    /// Where to search for later frames if no record begins at `offset`. If a frame
-    /// is there, this is after its record, since a body may look like frames.
+    /// Where to search for later frames if no valid record begins at `offset`. If a frame is
+    /// at `offset`, this is after its record, whose body may contain bytes that look like
+    /// frames.
     pub later: u64,
     end: u64,
     has_next: bool,
@@ -333,9 +335,10 @@ impl<'a> Reader<'a> {
             return Ok(End::Whole);
         };
         let says_synced = |frame: &Frame, at| frame.synced(at) > offset;
-        let is_current =
+        // Asked before the checksum, which takes longest: most bytes do not pass.
+        let is_plausible =
             |frame: &Frame, at| says_synced(frame, at) || at + u64::from(frame.len) <= found.len;
-        let Some(first) = found.find_frame(offset, is_current)? else {
+        let Some(first) = found.find_frame(offset, is_plausible)? else {
             // If the records end with zeros, what follows is left from an earlier use of
             // the file.
             let ends = self.window.at(offset, FRAME_LEN as usize)?;

@@ -119,7 +119,7 @@ pub(super) struct Directory {
     /// Where it was when it was opened.
     path: PathBuf,
     /// Its file `lock`. While the lock is held, no other descriptor of this file may be
-    /// closed: that would end a lock of this kind.
+    /// closed: that would end a POSIX lock (`fcntl`).
     pub lock: fs::File,
 }
 
@@ -172,7 +172,7 @@ impl Directory {
 }
 
 impl Storage for Directory {
-    /// A name that is no text is not ours. An error if another directory is at the path.
+    /// Names that are not UTF-8 are left out: they are not ours. An error if another directory is at the path.
     ///
     /// They are read by the directory's path, since the standard library can report
     /// files with large inode numbers on every processor. With the C library's
@@ -333,7 +333,7 @@ impl File for fs::File {
 
 /// Writes zeros to a file from one offset up to another.
 pub(super) fn write_zeros(file: &dyn File, mut from: u64, to: u64) -> io::Result<()> {
-    // As a static they would be in the file of each program.
+    // A static array would make each program 64 KiB larger.
     let zeros = vec![0; to.saturating_sub(from).min(1 << 16) as usize];
     while from < to {
         let some = (to - from).min(zeros.len() as u64);

@@ -13,8 +13,8 @@
 //!
 //! **Room.** *A put is admitted only if two prepared segments of full length are left
 //! after it. Everything else may use them, and compaction gives them back.* Besides,
-//! on a disk that is nearly full, *a put is refused while the live bytes leave
-//! compaction too little to work with* ([`fits`](Tail::fits)).
+//! on a disk that is nearly full, *a put is refused while so little is free or
+//! garbage that compaction would have to move too much for each put* ([`fits`](Tail::fits)).
 //!
 //! A *prepared segment* is a file in which a segment can begin without asking the
 //! disk for anything. Its *full length* is `-s`; while there is a longer segment, or
@@ -62,8 +62,8 @@ pub(super) const BLOCK: u64 = 4096;
 /// How many prepared segments of full length a put leaves.
 pub(super) const LEFT_BY_PUT: usize = 2;
 /// The live bytes leave a reserve: this fraction (1/16) of what the disk has for
-/// segments, or half a segment if that is more. At most half of the reserve may consist
-/// of the unused ends of segments.
+/// segments, or half a segment if that is more. The unused ends of segments count towards
+/// the reserve, but only up to half of it.
 const FREE_PART: u64 = 16;
 /// While room is short, at most this fraction (1/16) of a full length should be
 /// appended and not written.
@@ -104,13 +104,13 @@ pub(super) enum Work {
 pub(super) struct Tail {
     /// What has to be written.
     steps: Vec<Step>,
-    /// The puts that are not durable yet are in two batches: the one that is gathered
-    /// in `steps`, and the one that is being written. This is the lowest id of a put in
+    /// The puts that are not durable yet are in two groups: the one that is gathered in
+    /// `steps`, and the one that is being written. This is the lowest id of a put in
     /// `steps`. These are usually the newest jobs; but the id of a put whose body
     /// arrives long after its line is older.
     first_put: Option<JobId>,
-    /// The same for the batch that is being written, or was written last, and the LSN
-    /// where it ends; `None` if there is no put in it.
+    /// The lowest id of a put in the group that is being written, or was written last, and
+    /// the LSN where that ends; `None` if there is no put in it.
     taken: Option<(JobId, Lsn)>,
     /// Where the log ends.
     pub end: Lsn,
@@ -182,8 +182,8 @@ impl Tail {
                 self.put(job.expect("a put is appended before its job can be deleted"));
                 self.first_put = self.first_put.into_iter().chain([id]).min();
             }
-            // Without a job there is nothing to say: the same command has deleted the
-            // job, and its deletion is the next change.
+            // If the job does not exist, no record is needed: the same command has deleted
+            // it, and its deletion is the next change.
             Change::Update(id) => {
                 if let Some(job) = jobs.stored(id).filter(|job| !job.is_deleted()) {
                     let garbage = self.record(Record::Update(Update::of(&job)));
@@ -217,7 +217,7 @@ impl Tail {
         self.note_obsolete();
     }
 
-    /// Appends the put of a job, which is live where it lies.
+    /// Appends the put of a job, and counts it as live in the current segment.
     fn put(&mut self, job: StoredJob) {
         let (id, len) = (job.id, put_len(&job));
         self.record(Record::Put(job));
@@ -280,14 +280,14 @@ impl Tail {
     /// end. The steps that were taken before must be written by now.
     pub fn take(&mut self) -> (Vec<Step>, Lsn) {
         self.taken = self.first_put.take().map(|first| (first, self.end));
-        // The next batch is likely to be as long.
+        // The next group is likely to be as long.
         let empty = Vec::with_capacity(self.steps.len());
         (std::mem::replace(&mut self.steps, empty), self.end)
     }
 
     /// Up to where the log must be durable so that the put of a job is; `None` if it
-    /// is known to be. A job that is older than a put in the same batch may have to
-    /// wait for that batch without need.
+    /// is known to be. A job that is older than a put in the same group may have to
+    /// wait for that group without need.
     pub fn put_durable_at(&self, id: JobId, durable: Lsn) -> Option<Lsn> {
         if self.first_put.is_some_and(|first| id >= first) {
             // The put is still in `steps`, and is durable together with all that is
@@ -323,7 +323,7 @@ impl Tail {
     }
 
     /// Compaction for a put that waits for room: moves as many jobs as one append may,
-    /// and only until a segment is obsolete, whose file may suffice. Returns whether
+    /// and stops at the first obsolete segment, since its file may suffice. Returns whether
     /// that has changed anything.
     pub fn compact_for_put(&mut self, jobs: &dyn Jobs) -> bool {
         let before = (self.migrated, self.live.oldest());
@@ -334,9 +334,9 @@ impl Tail {
         before != (self.migrated, self.live.oldest())
     }
 
-    /// Moves jobs out of the oldest segment, as far as the credit reaches. Each is
-    /// written as it is after all changes of the same request, `next` included: no
-    /// reply depends on only some of these.
+    /// Moves jobs out of the oldest segment, as far as the credit reaches. Its
+    /// record has the job as it is after all changes of the same append, those in `next`
+    /// included: their replies wait for the end of that append anyway.
     fn compact(&mut self, next: &[Change], jobs: &dyn Jobs, is_for_put: bool) {
         let mut bytes = 0;
         for _ in 0..COMPACTION_JOBS {
@@ -455,8 +455,7 @@ impl Tail {
         self.live.file_bytes + self.len.max(self.offset) + prepared.sum::<u64>()
     }
 
-    /// The length of a prepared segment, so that a put of this length (0: none) can be
-    /// admitted.
+    /// How long prepared segments must be to admit a put of this length (0: no put).
     pub fn full_len(&self, put: u64) -> u64 {
         let current = self.offset.max(HEADER_LEN + self.live.in_current());
         let longest = self.live.longest_segment.max(current);
@@ -577,7 +576,7 @@ pub(super) struct LiveBytes {
     /// and how long the files are.
     pub used_bytes: u64,
     pub file_bytes: u64,
-    /// The length of the longest of these, when one of them was last begun or removed.
+    /// The length of the longest segment, when one was last begun or removed.
     longest_segment: u64,
 }
 
