@@ -75,7 +75,7 @@
 //! 3. A job becomes ready by another client's `put`, `release` or `kick`; or the
 //!    [`timer`](server::timer) has the engine tick, and a delay, a time to run or the
 //!    timeout of the `reserve` is over; or the [`acceptor`](server::acceptor) sees that
-//!    the peer has closed. The thread that has caused this gets the answer from the
+//!    the peer has hung up. The thread that has caused this gets the answer from the
 //!    engine, first come first served: [`Shared::unlock`](server::shared::Shared::unlock).
 //! 4. It posts the answer to the outbox:
 //!    [`Client::answer`](server::outbox::Client::answer). If the job's put is not
@@ -136,7 +136,7 @@
 //!   neither deletes, releases nor buries the job.
 //! - **Outbox**: the replies that are to be sent to one client, in their order.
 //! - **Answer**: the reply to a `reserve` that has had to wait, such as a job or
-//!   `TIMED_OUT`. The thread that ends the wait posts it.
+//!   `TIMED_OUT`. The thread that ends the wait hands it to the outbox.
 //! - **Half-closed**: the peer sends no more, but still reads. *Closed*: it does
 //!   neither. The system reports both in the same way (on Linux, `EPOLLRDHUP`):
 //!   as a *hang-up*.
@@ -175,6 +175,9 @@
 //!   from writing or answering.
 //! - **Backpressure**: making a client wait, instead of buffering more for it. A
 //!   *slow client* does not read its replies.
+//! - **Drain mode**: the server answers `DRAINING` to puts, until it ends.
+//! - **Simulator** (`tests/simulator`): it runs the whole server on threads, a disk and a
+//!   clock of its own, with power cuts. Its *judge* compares each reply with a model.
 //! - **Trim**: returning memory that is no longer used, to the allocator or the
 //!   system.
 //! - **Time slice**: how much of long work is done under one hold of the lock, and in one

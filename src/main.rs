@@ -68,7 +68,7 @@ fn main() -> ExitCode {
 /// privileges are dropped before anything is read from the binlog or from a
 /// client.
 fn serve(options: Options) -> Result<(), Failure> {
-    beanpole::server::use_one_heap();
+    beanpole::server::use_one_malloc_arena();
     // Nothing may open a descriptor before we own the inherited ones.
     let inherited = activation::inherited_sockets();
     // From here on, a signal waits until a thread reads it.

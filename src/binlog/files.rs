@@ -5,8 +5,8 @@
 //!
 //! (Before the threads run, while the log is opened or copied, the thread that needs a
 //! file does this work. The writer gives a prepared segment its name when the segment
-//! begins, and removes a prepared segment when the current one has outgrown its file on a
-//! full disk.)
+//! begins, and on a full disk removes another one, if the name needs a block, or if the
+//! current segment has outgrown its file.)
 //!
 //! A new file is filled with zeros that are really written. So its room is allocated,
 //! and a later write to these blocks need not change the file system's metadata, which
@@ -43,7 +43,7 @@ use std::sync::Arc;
 /// A file in which a segment can begin without asking the disk for anything. It is
 /// open: a segment begins also when no other file can be opened.
 pub(super) struct Prepared {
-    /// The number in its name.
+    /// One less than the number in its name; 0 for `binlog.spare`.
     pub slot: usize,
     pub len: u64,
     pub file: Arc<dyn File>,
@@ -52,7 +52,7 @@ pub(super) struct Prepared {
 /// What the segments thread is asked to do, and has done.
 #[derive(Default)]
 pub(super) struct Upkeep {
-    /// The number in the name of the next prepared segment.
+    /// The slot of the next prepared segment.
     next_slot: usize,
     /// Whether the segments thread runs.
     has_thread: bool,
@@ -374,7 +374,10 @@ impl Binlog {
         if self.tail().prepared.is_empty() {
             let full = self.tail().full_len(0);
             // The second attempt has another name: the first may have left its file.
-            let make = |len| prepare(&*self.storage, next_slot(&mut self.tail()), len, len);
+            let make = |len| {
+                let slot = next_slot(&mut self.tail());
+                prepare(&*self.storage, slot, len, len)
+            };
             let made = make(full).or_else(|_| make(BLOCK)).map_err(refuse)?;
             self.tail().prepared.push(made);
         }
@@ -389,9 +392,9 @@ impl Binlog {
         self.sync_up_to(end).map_err(|Failed| NoRoom)
     }
 
-    /// For a full disk, when the current segment has become longer than its file:
-    /// removes a prepared segment, so that the disk has its room. Returns whether that
-    /// was possible.
+    /// For a full disk, when a name needs a block or the current segment has become longer
+    /// than its file: removes a prepared segment, so that the disk has its room. Returns
+    /// whether that was possible.
     pub(super) fn free_prepared(&self) -> bool {
         let take = || self.tail().take_prepared(0);
         while let Some(prepared) = take() {

@@ -57,7 +57,7 @@
 //!   is suspended.
 //! - *It began at most [`RECHECK_AFTER`] before the replies were ready.* This limits the
 //!   harm where the lock is lost sooner, and where the clock stops: the storage
-//!   releases the lock at once when the process of the mount dies, and the clocks
+//!   releases the lock at once when the process that serves the mount (FUSE) dies, and the clocks
 //!   of a virtual machine that is paused may not run. With `LEASE` alone, a server
 //!   would serve on for seconds; with `RECHECK_AFTER` alone, one whose checks take longer
 //!   could never reply.

@@ -365,7 +365,7 @@ pub(super) struct Writer {
     pub place: Place,
     /// Encoded bytes that are not written yet; they belong at `place`.
     gathered: Vec<u8>,
-    /// Up to where the segment was synced when the present batch began.
+    /// Up to where the segment was synced when the present group began.
     synced: u64,
 }
 

@@ -244,7 +244,8 @@ pub trait Jobs {
 impl Jobs for Engine {
     fn stored(&self, id: JobId) -> Option<StoredJob> {
         let job = Engine::stored(self, id);
-        job.map(|job| job.moved_by(self.shift))
+        // From the engine's clock to the system's.
+        job.map(|job| job.moved_by(self.clock_shift))
     }
 
     fn restore(&mut self, job: StoredJob) -> Option<StoredJob> {

@@ -7,7 +7,7 @@
 use super::error::Error;
 use super::format::segment_number;
 use super::lease::SharedLock;
-use crate::sys::{allocate, forget_pages, unshare, write_in_place};
+use crate::sys::{allocate, disable_copy_on_write, forget_pages, unshare};
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, openat, renameat};
 use nix::libc;
@@ -198,7 +198,7 @@ impl Storage for Directory {
     fn create(&self, name: &str) -> io::Result<Arc<dyn File>> {
         let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL;
         let file = open_at(&self.directory, name, flags)?;
-        write_in_place(file.as_fd());
+        disable_copy_on_write(file.as_fd());
         Ok(Arc::new(file))
     }
 

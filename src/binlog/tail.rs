@@ -566,7 +566,7 @@ pub(super) struct LiveBytes {
     segments: VecDeque<Segment>,
     /// The segments of the jobs that were moved by compaction. Any other job is in the
     /// last segment whose `first_id` is not higher than its id. (A job that was put after
-    /// one with a higher id is here, too.)
+    /// one with a higher id is here, too, and a tombstone.)
     moved: BTreeMap<JobId, u32>,
     /// One more than the highest id seen.
     pub next_id: JobId,
@@ -713,7 +713,7 @@ impl LiveBytes {
     }
 
     /// The next job with its latest put in the oldest segment, for compaction. (It may
-    /// be deleted by now.) Each job is returned once.
+    /// be deleted by now.) Each put is returned once.
     ///
     /// `None` if all were returned, or if the oldest segment is the current one.
     fn next_in_oldest(&mut self) -> Option<JobId> {

@@ -54,7 +54,7 @@ impl Acceptor<'_> {
         let mut ready = fds.iter().map(|fd| fd.any() == Some(true));
         let (ends, have_hung_up) = (ready.next()?, ready.next()?);
         if have_hung_up {
-            self.shared.end_waits_of_half_closed();
+            self.shared.end_waits_of_hung_up();
         }
         (!ends).then(|| ready.collect())
     }

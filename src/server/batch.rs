@@ -37,8 +37,9 @@ pub struct Batch {
     size: usize,
     /// Up to where the binlog must be durable before the replies are sent.
     needed: Option<Lsn>,
-    /// The disk space that the binlog has reserved for the put that comes next.
-    reserved: Option<Room>,
+    /// Kept only so that it is not dropped: as long as it exists, segments are prepared
+    /// long enough for the put that comes next.
+    wanted_room: Option<Room>,
 }
 
 /// What comes after a time slice.
@@ -86,10 +87,10 @@ impl Batch {
             // bulk batch, it lets others go first from then on.
             let is_bulk = is_bulk || self.is_bulk();
             let slice = |state: &mut Guarded, now| {
-                state.engine.held_elsewhere = shared.held.load(Ordering::Relaxed) - held;
+                state.engine.held_outside_engine = shared.held.load(Ordering::Relaxed) - held;
                 // If only replies are left, they are returned now instead of waiting for
                 // disk space.
-                match shared.is_short_of_disk_space() && !self.requests.is_empty() {
+                match shared.has_binlog_backpressure() && !self.requests.is_empty() {
                     true => Next::AwaitDiskSpace,
                     false => self.execute_slice(shared, state, id, now),
                 }
@@ -116,7 +117,7 @@ impl Batch {
         {
             let put = longest_put(body.wire().len());
             match binlog.make_room(put, &|work| shared.with_jobs(work)) {
-                Ok(room) => self.reserved = Some(room),
+                Ok(room) => self.wanted_room = Some(room),
                 Err(NoRoom) => self.requests[0] = Request::Body(Err(NoBody::NoRoom)),
             }
         }
@@ -144,14 +145,14 @@ impl Batch {
             let Some(request) = self.requests.pop_front() else {
                 break;
             };
-            if shared.lacks_disk_space_for(state, id, &request) {
+            if shared.lacks_room_for(state, id, &request) {
                 self.requests.push_front(request);
                 return Next::AwaitDiskSpace;
             }
             // No two requests have the same time, so what they do has an order.
             now = now + Duration::from_nanos(1);
             let outcome = shared.execute(state, id, request, now);
-            self.reserved = None;
+            self.wanted_room = None;
             match outcome {
                 Outcome::Reply(reply) => {
                     self.needed = self.needed.max(shared.needed_for(&reply));
@@ -178,7 +179,7 @@ impl Batch {
             // The cost is counted in steps, not in time: reading the clock
             // costs as much as a short command.
             let is_long = state.engine.effects.steps >= SLICE_STEPS;
-            let is_wanted = || shared.is_awaited() || shared.is_short_of_disk_space();
+            let is_wanted = || shared.is_awaited() || shared.has_binlog_backpressure();
             if is_long || done % CHECK_EVERY == 0 && is_wanted() {
                 return Next::Continue;
             }
@@ -275,14 +276,14 @@ mod tests {
         let shared = shared(&directory);
         let hour = Shift(3_600_000_000_000);
         let id = shared.with_lock(|state, _| {
-            state.engine.shift = hour;
+            state.engine.clock_shift = hour;
             state.engine.connect()
         });
         let shift_after = |text: &str| {
             let mut batch = Batch::default();
             push(&mut batch, text);
             batch.execute(&shared, id, 0, false);
-            shared.with_lock(|state, _| state.engine.shift)
+            shared.with_lock(|state, _| state.engine.clock_shift)
         };
         assert_eq!(shift_after("peek-ready\r\n"), hour);
         let Shift(ahead) = shift_after("put 0 0 60 1\r\nx\r\n");
@@ -337,14 +338,14 @@ mod tests {
         batch.replies().0.clear();
         // After CHECK_EVERY requests, a time slice checks whether disk space is short.
         let changes = "reserve-job 1\r\nrelease 1 0 0\r\n".repeat(CHECK_EVERY / 2);
-        while !shared.is_short_of_disk_space() {
+        while !shared.has_binlog_backpressure() {
             push(&mut batch, &changes);
             assert!(batch.execute(&shared, id, 0, false) == Next::Send);
             assert_eq!(batch.replies().0.drain(..).len(), CHECK_EVERY);
         }
         push(&mut batch, &changes);
         assert!(batch.execute(&shared, id, 0, false) == Next::Send);
-        assert!(!shared.is_short_of_disk_space());
+        assert!(!shared.has_binlog_backpressure());
         assert_eq!(batch.replies().0.drain(..).len(), CHECK_EVERY);
     }
 

@@ -13,7 +13,7 @@ pub struct Clock {
 }
 
 /// A smaller difference between the system's clock and ours is ignored when times
-/// are stored. (A clock that NTP slews differs by less.)
+/// are written to the binlog, as those of the system's clock. (A clock that NTP slews differs by less.)
 const TOLERANCE: Duration = Duration::from_secs(1);
 
 impl Clock {

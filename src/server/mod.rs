@@ -4,7 +4,7 @@
 //!
 //! | Thread | Job | Started by | Ends | May send to | Locks |
 //! |---|---|---|---|---|---|
-//! | main | starts the others, waits for signals, drains and stops the server | the system | with the process | no client; at the end it closes connections | the one lock, to drain and to check health; at the end outbox, binlog |
+//! | main | starts the others, waits for signals, drains and stops the server | the system | with the process | no client; at the end it closes connections | the one lock, to drain and to check health; all of them at the start and at the end |
 //! | signals | turns signals into events for main | main | with the process | no client | none |
 //! | recovery | reads the binlog, drops a torn tail and prepares segments | main | when the jobs are recovered | no client | binlog |
 //! | acceptor | accepts and hands each socket to an idle worker, or starts one; notices clients that hang up, and ends the connections of clients that have closed and have nothing left to be executed | main | when the server stops | any client | the one lock, outbox, binlog |
@@ -31,7 +31,7 @@
 //!
 //! - the worker, for a reply that waits for nothing;
 //! - the thread that made a job ready, for the answer to a waiting `reserve`
-//!   (only `unlock` in `shared` posts these);
+//!   (only `unlock` in `shared` hands these to the outbox);
 //! - the thread that wrote and synced the binlog, for all replies that waited for
 //!   that: a worker, the committer, or any other that takes the binlog's locks (in the
 //!   table above).
@@ -45,7 +45,7 @@
 //! posts the reply, sends it as soon as the job's put is durable, and wakes the worker. (A
 //! long body is left to the worker.) It has one caller, `unlock` in `shared`: the thread
 //! that held the lock when the job became ready, when the timeout was over (the timer, or
-//! a worker before its own request), or when the client had closed (the acceptor).
+//! a worker before its own request), or when the client had hung up (the acceptor).
 //!
 //! # What `-f 0` waits for
 //!
@@ -55,11 +55,12 @@
 //!
 //! When a worker has nothing more to execute, it calls `start_flush`, which calls
 //! `commit_then` of the binlog. If no thread is writing, the worker writes and syncs what
-//! all threads have appended. If one is, or if it is the committer's turn, `commit_then`
-//! returns at once, and the next write
+//! all threads have appended. If one is, or if a write by the committer is due, for which all
+//! leave the writer free, `commit_then` returns at once, and the next write
 //! takes the worker's records along. The thread that has synced calls `durable` of each
 //! outbox that waits for this, which sends the reply. Meanwhile a worker that did not sync
-//! reads on, or sleeps in `finish`, if what waits might not fit into the socket.
+//! reads on, or sleeps in `finish` of the outbox, if what waits might not fit into the
+//! socket.
 
 #[cfg(not(simulated))]
 pub(crate) mod acceptor;
@@ -85,7 +86,7 @@ pub(crate) mod timer;
 pub(crate) mod worker;
 mod workers;
 
-pub use crate::sys::use_one_heap;
+pub use crate::sys::use_one_malloc_arena;
 pub use clock::Clock;
 pub use listener::{Address, Listener, find_port};
 pub use process::VERSION;

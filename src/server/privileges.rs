@@ -1,6 +1,6 @@
 //! Becoming another user: permanently, or to do one thing as that user.
 
-use crate::sys::become_member;
+use crate::sys::set_supplementary_groups;
 use nix::errno::Errno;
 use nix::unistd::{Gid, Uid, User, setegid, seteuid, setgid, setuid};
 use std::ffi::CString;
@@ -30,7 +30,7 @@ pub fn become_user(user: &User) -> io::Result<()> {
     if !is_already(user) || Uid::effective().is_root() {
         // Only a process with root's rights gets past the first call. For it, the
         // other two change all ids: real, effective and saved.
-        take_groups(user)?;
+        set_groups_of(user)?;
         setgid(user.gid)?;
         setuid(user.uid)?;
     }
@@ -55,7 +55,7 @@ pub fn acting_as<T>(
     thing: impl FnOnce() -> io::Result<T>,
 ) -> io::Result<T> {
     let (root, own_group) = (Uid::effective(), Gid::effective());
-    take_groups(user)?;
+    set_groups_of(user)?;
     setegid(group)?;
     seteuid(user.uid)?;
     let done = thing();
@@ -64,9 +64,9 @@ pub fn acting_as<T>(
     done
 }
 
-fn take_groups(user: &User) -> nix::Result<()> {
+fn set_groups_of(user: &User) -> nix::Result<()> {
     let name = CString::new(user.name.as_str()).expect("the system's names have no NUL");
-    become_member(&name, user.gid)
+    set_supplementary_groups(&name, user.gid)
 }
 
 /// Whether our ids are this user's.

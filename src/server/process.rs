@@ -18,7 +18,8 @@ pub const VERSION: &str = concat!(
     env!("CARGO_PKG_VERSION_MINOR")
 );
 
-/// Adds to the engine's part of `stats` what the engine cannot know. Without a
+/// Adds to the four parts of `stats`, which are sent one after the other, what the engine
+/// cannot know: it has put its own keys into each. Without a
 /// binlog, the keys about it are 0, except the size of its files.
 // Not inlined: this function has a stack frame of a kilobyte, which other
 // replies do not need.
@@ -31,17 +32,17 @@ pub fn complete(parts: &mut [Document; 4], shared: &Shared) {
     };
     let binlog = shared.binlog.as_ref().map(|binlog| binlog.stats());
     let binlog = binlog.unwrap_or_default();
-    let [ours, machine, disk, limits] = parts;
-    ours.add("pid", std::process::id());
-    ours.add_text("version", VERSION);
-    ours.add("rusage-utime", time(Usage::user_time));
-    ours.add("rusage-stime", time(Usage::system_time));
-    ours.add("uptime", shared.clock.uptime().as_secs());
-    ours.add("binlog-oldest-index", binlog.oldest_index);
-    ours.add("binlog-current-index", binlog.current_index);
-    ours.add("binlog-records-migrated", binlog.records_migrated);
-    ours.add("binlog-records-written", binlog.records_written);
-    ours.add("binlog-max-size", shared.limits.segment_size);
+    let [process, machine, disk, limits] = parts;
+    process.add("pid", std::process::id());
+    process.add_text("version", VERSION);
+    process.add("rusage-utime", time(Usage::user_time));
+    process.add("rusage-stime", time(Usage::system_time));
+    process.add("uptime", shared.clock.uptime().as_secs());
+    process.add("binlog-oldest-index", binlog.oldest_index);
+    process.add("binlog-current-index", binlog.current_index);
+    process.add("binlog-records-migrated", binlog.records_migrated);
+    process.add("binlog-records-written", binlog.records_written);
+    process.add("binlog-max-size", shared.limits.segment_size);
     let names = nix::sys::utsname::uname().ok();
     let name = |part: fn(&UtsName) -> &OsStr| {
         let name = names.as_ref().map(part).unwrap_or_default();

@@ -140,7 +140,8 @@ impl Shared {
         self.with(self.state.lock_last(), work)
     }
 
-    /// Ends the delays, and frees the keys, that became due while the server was down.
+    /// Ends the delays, and frees the unique keys of deleted jobs, that became due while the
+    /// server was down.
     /// To be called before any client connects, so that the first `reserve` gets the
     /// most urgent of all jobs.
     pub fn catch_up(&self) {
@@ -152,7 +153,7 @@ impl Shared {
     /// If the binlog is short of disk space for the next time slice, frees some. Not to
     /// be called under the lock: this waits for the disk.
     pub fn await_disk_space(&self) {
-        while self.is_short_of_disk_space()
+        while self.has_binlog_backpressure()
             && let Some(binlog) = &self.binlog
         {
             // If that fails, the clients that wait for these changes get an error.
@@ -160,8 +161,9 @@ impl Shared {
         }
     }
 
-    /// Whether the binlog must free disk space before another time slice.
-    pub fn is_short_of_disk_space(&self) -> bool {
+    /// Whether the binlog must write and recycle before another time slice, because its disk
+    /// is nearly full.
+    pub fn has_binlog_backpressure(&self) -> bool {
         let binlog = self.binlog.as_ref();
         binlog.is_some_and(|binlog| binlog.has_backpressure())
     }
@@ -169,15 +171,10 @@ impl Shared {
     /// Whether this is a body that will become a job, and the binlog has no disk space for
     /// it. If it has some, and the body is put under the same hold of the lock, no other
     /// put can take that before.
-    pub fn lacks_disk_space_for(
-        &self,
-        state: &Guarded,
-        id: ConnectionId,
-        request: &Request,
-    ) -> bool {
+    pub fn lacks_room_for(&self, state: &Guarded, id: ConnectionId, request: &Request) -> bool {
         match (&self.binlog, request) {
             (Some(binlog), Request::Body(Ok(body))) => {
-                !binlog.admits(longest_put(body.wire().len())) && state.engine.will_insert(id)
+                !binlog.admits(longest_put(body.wire().len())) && state.engine.body_becomes_job(id)
             }
             _ => false,
         }
@@ -187,7 +184,7 @@ impl Shared {
     /// they are now.
     pub fn with_jobs(&self, work: &mut dyn FnMut(&dyn Jobs)) {
         self.with_lock_last(|state, now| {
-            state.engine.shift = clock::shift(now, state.engine.shift);
+            state.engine.clock_shift = clock::shift(now, state.engine.clock_shift);
             work(&state.engine);
         });
     }
@@ -212,7 +209,7 @@ impl Shared {
     /// Whether the engine and the workers are within the limit of memory.
     pub fn has_memory(&self) -> bool {
         self.with_lock(|state, _| {
-            state.engine.held_elsewhere = self.held.load(Ordering::Relaxed);
+            state.engine.held_outside_engine = self.held.load(Ordering::Relaxed);
             state.engine.has_memory_for(0)
         })
     }
@@ -231,7 +228,7 @@ impl Shared {
         {
             // The system's clock is read once while the lock is held.
             if !std::mem::replace(&mut state.has_appended, true) {
-                state.engine.shift = clock::shift(now, state.engine.shift);
+                state.engine.clock_shift = clock::shift(now, state.engine.clock_shift);
             }
             binlog.append(&state.engine.effects.changes, &state.engine);
             state.engine.effects.changes.clear();
@@ -301,7 +298,7 @@ impl Shared {
     }
 
     /// Adds a connection of this address. Before that, it ends those of clients that have
-    /// closed: what they held is ready before the new client can ask for it.
+    /// hung up: what they held is ready before the new client can ask for it.
     ///
     /// # Errors
     ///
@@ -312,7 +309,7 @@ impl Shared {
         stream: Stream,
         address: Option<IpAddr>,
     ) -> Result<Arc<Client>, (Stream, String)> {
-        self.end_closed_connections();
+        self.end_hung_up_connections();
         let client = self.with_lock(|state, now| {
             let closing = system::CLOSING as usize;
             let count = state.clients.len().max(state.open.saturating_sub(closing));
@@ -344,13 +341,13 @@ impl Shared {
         Ok(client)
     }
 
-    /// Ends the waiting of clients that have closed or half-closed.
-    pub fn end_waits_of_half_closed(&self) {
+    /// Ends the waiting of clients that have hung up.
+    pub fn end_waits_of_hung_up(&self) {
         let closed = self.hangups_in_reserve.take().into_iter().map(ConnectionId);
         self.with_lock(|state, _| closed.for_each(|id| state.engine.half_close(id)));
     }
 
-    /// Ends the connections, in the engine, of clients that have closed and have nothing
+    /// Ends the connections, in the engine, of clients that have hung up and have nothing
     /// left to be executed. Otherwise a client that connects after them
     /// could be faster than their workers, and find jobs still reserved: scripts that
     /// run one after the other would see that often.
@@ -358,7 +355,7 @@ impl Shared {
     /// This does not wait. A client with commands that are still to be executed is
     /// disconnected later, by its worker; so is one with very many jobs, of which this
     /// makes the first ones ready.
-    fn end_closed_connections(&self) {
+    fn end_hung_up_connections(&self) {
         let closed = self.hangups.take();
         if closed.is_empty() {
             return;

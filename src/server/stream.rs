@@ -17,8 +17,8 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a peer has to receive what was sent, when the server ends the connection. The
-/// server waits a little longer at its own end.
+/// How long a peer has to receive what was sent, when the server ends the connection. When
+/// the server itself stops, it waits a little longer (`STOP_GRACE`).
 const RECEIVES_WITHIN: Duration = Duration::from_secs(1);
 
 /// A connected socket.
@@ -107,7 +107,7 @@ impl Stream {
     // Not inlined: the buffer would be in the caller's frame while the worker waits. And it
     // is short: pages of the stack that were touched stay with the thread.
     #[inline(never)]
-    pub fn finish(&self, is_stopped: bool) {
+    pub fn linger(&self, is_stopped: bool) {
         let (socket, until) = (self.0.as_raw_fd(), Instant::now() + RECEIVES_WITHIN);
         let mut dropped = [0; 512];
         while Instant::now() < until {

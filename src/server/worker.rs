@@ -38,7 +38,7 @@ pub fn serve(shared: &Shared, client: &Arc<Client>) {
     // connect again at once, and must find its slot free.
     shared.disconnect(client.id);
     if end.is_ok() {
-        client.stream.finish(shared.is_stopping());
+        client.stream.linger(shared.is_stopping());
     }
 }
 

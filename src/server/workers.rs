@@ -51,7 +51,7 @@ impl Workers {
             sent.expect("there is a receiver, above");
             return Ok(());
         }
-        sys::find_room_for_threads()?;
+        sys::check_mappings_for_threads()?;
         let (shared, receiver) = (Arc::clone(shared), self.receiver.clone());
         let worker = thread::Builder::new().name("worker".into());
         let worker = worker.stack_size(STACK);

@@ -20,7 +20,7 @@ use std::os::unix::net::SocketAddr;
 use std::time::Duration;
 
 #[cfg(not(target_vendor = "apple"))]
-pub use nix::unistd::initgroups as become_member;
+pub use nix::unistd::initgroups as set_supplementary_groups;
 
 /// Threads count against no limit of the user.
 pub const THREADS: Option<Resource> = None;
@@ -125,7 +125,7 @@ pub fn abstract_address(_: &[u8]) -> io::Result<SocketAddr> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-pub fn write_in_place(_: BorrowedFd<'_>) {}
+pub fn disable_copy_on_write(_: BorrowedFd<'_>) {}
 
 /// FreeBSD has the call of POSIX, which ZFS refuses.
 #[cfg(not(target_vendor = "apple"))]
@@ -179,13 +179,13 @@ pub fn forget_pages(_: &File) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-pub fn find_room_for_threads() -> io::Result<()> {
+pub fn check_mappings_for_threads() -> io::Result<()> {
     Ok(())
 }
 
 /// On macOS this call has another type for groups, and `nix` leaves it out.
 #[cfg(target_vendor = "apple")]
-pub fn become_member(user: &std::ffi::CStr, group: nix::unistd::Gid) -> nix::Result<()> {
+pub fn set_supplementary_groups(user: &std::ffi::CStr, group: nix::unistd::Gid) -> nix::Result<()> {
     // SAFETY: the name ends with a zero byte and is only read.
     let done = unsafe { libc::initgroups(user.as_ptr(), group.as_raw() as libc::c_int) };
     nix::errno::Errno::result(done).map(drop)

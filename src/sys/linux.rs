@@ -16,7 +16,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::SocketAddr;
 use std::time::Duration;
 
-pub use nix::unistd::initgroups as become_member;
+pub use nix::unistd::initgroups as set_supplementary_groups;
 
 /// The limit that threads count against. On other systems they count against
 /// none.
@@ -158,7 +158,7 @@ pub fn abstract_address(name: &[u8]) -> io::Result<SocketAddr> {
 /// write new contents of a file to new blocks, so that the room that is
 /// allocated to the file would not be room for them. On all other file systems,
 /// nothing happens.
-pub fn write_in_place(file: BorrowedFd<'_>) {
+pub fn disable_copy_on_write(file: BorrowedFd<'_>) {
     // FS_NOCOW_FL of linux/fs.h.
     const NOCOW: libc::c_int = 0x0080_0000;
     let (fd, mut flags) = (file.as_raw_fd(), 0);
@@ -246,7 +246,7 @@ pub fn forget_pages(file: &File) -> io::Result<()> {
 /// # Errors
 ///
 /// If the process cannot have these mappings.
-pub fn find_room_for_threads() -> io::Result<()> {
+pub fn check_mappings_for_threads() -> io::Result<()> {
     // With the C library of GNU, bodies are no mappings of their own, and the
     // highest possible number of connections leaves enough mappings free.
     if cfg!(target_env = "gnu") {

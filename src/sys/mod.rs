@@ -40,7 +40,7 @@ pub fn trim_heap() {
 /// kernel allows a process 65,530 mappings, and each thread needs four of them.
 ///
 /// To be called before other threads are started.
-pub fn use_one_heap() {
+pub fn use_one_malloc_arena() {
     #[cfg(target_env = "gnu")]
     // SAFETY: mallopt takes two numbers. If it does not know an option or
     // rejects a value, it changes nothing.

@@ -31,7 +31,7 @@ pub fn accept(shared: &Arc<Shared>, door: &Door) {
     loop {
         match door.wait(&shared.hangups_in_reserve) {
             Call::End => return,
-            Call::HaveLeft => shared.end_waits_of_half_closed(),
+            Call::HaveLeft => shared.end_waits_of_hung_up(),
             Call::Accept((who, peer, stream)) => {
                 judge::connects(who, peer);
                 if let Ok(client) = shared.connect(stream, None) {

@@ -29,7 +29,7 @@ impl Engine {
 
     /// Whether the body that has come for this connection becomes a job, if there
     /// is room for it on the disk.
-    pub fn will_insert(&self, id: ConnectionId) -> bool {
+    pub fn body_becomes_job(&self, id: ConnectionId) -> bool {
         let by = self.find(id).expect("the connection exists");
         let connection = &self.connections[by];
         connection.incoming.as_ref().is_some_and(|(_, put)| {

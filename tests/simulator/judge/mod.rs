@@ -464,7 +464,7 @@ impl Judge {
                 );
             }
         }
-        self.model.held = engine.held_elsewhere as usize;
+        self.model.held = engine.held_outside_engine as usize;
         if asking.refused == Some(NoBody::NoRoom) && self.max_memory.is_none() {
             let live: usize = self.model.jobs.iter().map(|job| job.body.len() + 400).sum();
             let put = caller.said.front().map_or(0, String::len) + 400;
