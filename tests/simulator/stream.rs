@@ -144,7 +144,7 @@ impl Stream {
     }
 
     /// Nothing that was written is lost here.
-    pub fn finish(&self, _: bool) {}
+    pub fn linger(&self, _: bool) {}
 
     pub fn close(&self) {
         self.0
