@@ -109,9 +109,10 @@
 //!
 //! Most of what a single command costs the processor is its two system calls,
 //! and no thread holds the lock during these. So throughput grows with the cores
-//! until the lock is never free; with how many cores that is so has not been
-//! measured. The next step would be a lock for each tube: a `reserve` of several
-//! tubes would take their locks in order, and `stats` would have to add up.
+//! until the lock is never free. By the times for which it is held, that should be
+//! so with some twenty (`tests/bench/README.md`). The next step would be a lock for
+//! each tube: a `reserve` of several tubes would take their locks in order, and
+//! `stats` would have to add up.
 //!
 //! # What is not here
 //!
