@@ -106,11 +106,11 @@ fn process(plan: &Plan, life: &Life, disk: &Disk, mut legacy: Legacy, now: u64) 
             let may_fail = world::is_struck() || needs_room && world::is_limited();
             let is_explained = may_fail && !is_own_fault(&error);
             assert!(is_explained, "it does not start: {error}");
-            return legacy.end_early();
+            return legacy.end_early(plan.is_shared);
         }
     };
     if world::is_killed() {
-        return legacy.end_early();
+        return legacy.end_early(plan.is_shared);
     }
     let is_unexpected = |notice: &&String| !legacy.expects(notice);
     let notice = opened.notices.iter().find(is_unexpected);

@@ -50,12 +50,15 @@ impl Legacy {
         self.may_be_torn = true;
     }
 
-    /// The process ends before it serves anybody.
-    pub fn end_early(self) -> Legacy {
-        Legacy {
-            has_lost_sync: self.has_lost_sync || world::has_lost_sync(),
-            ..self
+    /// The process ends before it serves anybody. On shared storage the next one reads
+    /// nothing from its cache, and what a failed sync has left there alone is lost.
+    pub fn end_early(mut self, is_shared: bool) -> Legacy {
+        let has_lost_sync = world::has_lost_sync();
+        self.has_lost_sync |= has_lost_sync;
+        if is_shared && has_lost_sync {
+            self.history.required = self.history.required.min(self.durable);
         }
+        self
     }
 
     /// Whether what this history has done to the disk explains a notice at a start.
