@@ -86,7 +86,7 @@ pub struct Room {
 
 impl Binlog {
     /// Waits until there is room for a put of this length (see
-    /// [`longest_put`](super::longest_put)). On a full disk, compaction runs for it as
+    /// [`max_put_len`](super::max_put_len)). On a full disk, compaction runs for it as
     /// far as needed. Not to be called under the server's lock: this may take as long
     /// as writing a segment. Other threads may use that room before this one does; then
     /// ask again, with the returned value still there.

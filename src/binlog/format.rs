@@ -469,7 +469,7 @@ pub(super) fn put_len_of(
 
 /// The length of the longest put with a body of this length, in bytes with CR
 /// LF, whatever its id, tube and options are.
-pub fn longest_put(body_len: usize) -> u64 {
+pub fn max_put_len(body_len: usize) -> u64 {
     put_len_of(JobId(u64::MAX), TubeName::MAX_LEN, Some(MAX_LINE), body_len)
 }
 
@@ -1026,7 +1026,7 @@ mod tests {
             };
             let len = put_len(&longest);
             assert_eq!(Record::Put(longest).len(), len);
-            assert!(len <= longest_put(4));
+            assert!(len <= max_put_len(4));
         }
     }
 

@@ -160,7 +160,7 @@ mod tail;
 
 pub use error::Error;
 pub use files::{Room, WithJobs};
-pub use format::{Record, Update, lens, longest_put, put_len};
+pub use format::{Record, Update, lens, max_put_len, put_len};
 pub use lease::{LEASE, RECHECK_AFTER, SharedLock, lock};
 pub use log::Waiter;
 
@@ -373,7 +373,7 @@ impl Binlog {
         recovery::recover(storage, options.sync, options.segment_size, jobs)
     }
 
-    /// Whether there is room for a put of this length (see [`longest_put`]). If
+    /// Whether there is room for a put of this length (see [`max_put_len`]). If
     /// so, the put may be executed and appended under the same hold of the
     /// server's lock. If not, call [`make_room`](Self::make_room) without that
     /// lock, and then ask again.

@@ -4,7 +4,7 @@
 
 use super::outbox::{SEND_BYTES, size};
 use super::shared::{Guarded, Shared};
-use crate::binlog::{Lsn, NoRoom, Room, longest_put};
+use crate::binlog::{Lsn, NoRoom, Room, max_put_len};
 use crate::engine::{ConnectionId, Outcome, Time};
 use crate::protocol::framing::NoBody;
 use crate::protocol::{Reply, Request};
@@ -37,8 +37,8 @@ pub struct Batch {
     size: usize,
     /// Up to where the binlog must be durable before the replies are sent.
     needed: Option<Lsn>,
-    /// Kept only so that it is not dropped: as long as it exists, segments are prepared
-    /// long enough for the put that comes next.
+    /// Kept only so that it is not dropped: while it exists, segments are prepared that are
+    /// large enough for the put that comes next.
     wanted_room: Option<Room>,
 }
 
@@ -115,7 +115,7 @@ impl Batch {
         if let Some(binlog) = &shared.binlog
             && let Some(Request::Body(Ok(body))) = self.requests.front()
         {
-            let put = longest_put(body.wire().len());
+            let put = max_put_len(body.wire().len());
             match binlog.make_room(put, &|work| shared.with_jobs(work)) {
                 Ok(room) => self.wanted_room = Some(room),
                 Err(NoRoom) => self.requests[0] = Request::Body(Err(NoBody::NoRoom)),

@@ -37,7 +37,7 @@ impl Drop for Held<'_> {
 /// more is free; so if much has become free, the trim is due at once.
 #[derive(Default)]
 pub struct Trim {
-    /// The most that was taken at a time since the last trim, in bytes.
+    /// The most that was taken at a time since a trim was last asked for, in bytes.
     peak: u64,
     /// When the heap is to be trimmed; `None` if there is nothing to trim.
     pub due: Option<Time>,

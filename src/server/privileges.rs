@@ -20,7 +20,7 @@ pub fn find_user(name: &str) -> io::Result<Option<User>> {
 }
 
 /// Becomes this user, with its group and its supplementary groups, with no way
-/// back. If we are this user already, nothing changes.
+/// back. If we are this user already, and not root, nothing changes.
 ///
 /// # Errors
 ///

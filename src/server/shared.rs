@@ -7,7 +7,7 @@ use super::outbox::Client;
 use super::stream::Stream;
 use super::timer::Sleep;
 use super::{Engine, HangupList, Limits, system, workers};
-use crate::binlog::{Binlog, Jobs, Lsn, longest_put};
+use crate::binlog::{Binlog, Jobs, Lsn, max_put_len};
 use crate::engine::{ConnectionId, Outcome, Time};
 use crate::lock::{FairGuard, FairMutex};
 use crate::log;
@@ -174,7 +174,7 @@ impl Shared {
     pub fn lacks_room_for(&self, state: &Guarded, id: ConnectionId, request: &Request) -> bool {
         match (&self.binlog, request) {
             (Some(binlog), Request::Body(Ok(body))) => {
-                !binlog.admits(longest_put(body.wire().len())) && state.engine.body_becomes_job(id)
+                !binlog.admits(max_put_len(body.wire().len())) && state.engine.body_becomes_job(id)
             }
             _ => false,
         }

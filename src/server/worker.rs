@@ -139,6 +139,7 @@ impl<'a> Worker<'a> {
                 self.read_timeout = timeout;
             }
             let read = match self.framer.growing_body() {
+                // A large body is read directly into its own memory.
                 Some(body) => {
                     let missing = body.missing();
                     self.input.was_filled = false;
