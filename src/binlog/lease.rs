@@ -442,10 +442,10 @@ impl Lease {
 #[cfg(test)]
 mod tests {
     use super::super::tail::BLOCK;
-    use super::super::{SyncMode, lens, recovery};
+    use super::super::{SyncMode, lens, ready_job, recovery};
     use super::*;
-    use crate::engine::{Change, Counters, StoredJob, StoredState, Time};
-    use crate::protocol::{Body, JobId, Priority, Seconds, TubeName};
+    use crate::engine::Change;
+    use crate::protocol::JobId;
     use std::collections::BTreeMap;
 
     /// A fence around a directory, whatever its file system.
@@ -491,18 +491,7 @@ mod tests {
         let mut jobs = BTreeMap::new();
         let first = open().binlog;
         for id in (1..=50).map(JobId) {
-            let job = StoredJob {
-                id,
-                tube: TubeName::parse(b"mail").unwrap(),
-                body: Body::new(&[b'x'; 900]),
-                priority: Priority(0),
-                delay: Seconds(0),
-                ttr: Seconds(60),
-                created_at: Time::default(),
-                state: StoredState::Ready,
-                counters: Counters::default(),
-                options: None,
-            };
+            let job = ready_job(id, &[b'x'; 900]);
             let (tube_len, keys_len, body_len) = lens(&job);
             let deleted = Change::Delete {
                 id,

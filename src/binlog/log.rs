@@ -202,14 +202,10 @@ impl Binlog {
                 SyncMode::Every(span) => Some(span * 3 / 4),
                 SyncMode::Always | SyncMode::Never => None,
             };
-            let (now, written_within) = (Instant::now(), Some(WRITTEN_WITHIN));
-            let after = |delay| now.checked_add(delay);
-            queue.write_due = written_within
-                .into_iter()
-                .chain(sync_within)
-                .min()
-                .and_then(after);
-            queue.sync_due = queue.sync_due.or(sync_within.and_then(after));
+            let write_within = sync_within.map_or(WRITTEN_WITHIN, |span| span.min(WRITTEN_WITHIN));
+            let now = Instant::now();
+            queue.write_due = now.checked_add(write_within);
+            queue.sync_due = queue.sync_due.or_else(|| now.checked_add(sync_within?));
             drop(queue);
             self.wake_committer();
         }
@@ -518,10 +514,10 @@ impl Writer {
 #[cfg(test)]
 mod tests {
     use super::super::tail::BLOCK;
-    use super::super::{Opened, Options};
+    use super::super::{Opened, Options, ready_job};
     use super::*;
-    use crate::engine::{Change, Counters, StoredJob, StoredState, Time};
-    use crate::protocol::{Body, JobId, Priority, Seconds, TubeName};
+    use crate::engine::{Change, StoredJob};
+    use crate::protocol::JobId;
     use std::collections::BTreeMap;
     use std::thread;
 
@@ -537,18 +533,7 @@ mod tests {
             segment_size: BLOCK,
             wait: false,
         };
-        let job = StoredJob {
-            id: JobId(1),
-            tube: TubeName::parse(b"mail").unwrap(),
-            body: Body::new(b""),
-            priority: Priority(0),
-            delay: Seconds(0),
-            ttr: Seconds(60),
-            created_at: Time::default(),
-            state: StoredState::Ready,
-            counters: Counters::default(),
-            options: None,
-        };
+        let job = ready_job(JobId(1), b"");
         let jobs = BTreeMap::from([(job.id, job)]);
         let Opened { binlog, .. } = Binlog::open(&options, BTreeMap::new()).unwrap();
         binlog.append(&[Change::Put(JobId(1))], &jobs);
@@ -587,6 +572,20 @@ mod tests {
         }
         assert!(binlog.progress().synced_to < end);
         binlog.close().unwrap();
+    }
+
+    #[test]
+    fn nothing_is_written_if_nothing_was_appended_since_the_last_write() {
+        let (_directory, binlog, _) = log(SyncMode::Always);
+        let end = binlog.tail().end;
+        binlog.commit(end).unwrap();
+        let mut writer = binlog.commit_queue().writer.take().unwrap();
+        let offset = writer.place.offset;
+        writer.file.write_at(&[1], offset).unwrap();
+        assert_eq!(writer.write(&binlog), Ok(end));
+        let mut found = [0];
+        writer.file.read_at(&mut found, offset).unwrap();
+        assert_eq!(found, [1]);
     }
 
     #[test]

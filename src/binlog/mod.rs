@@ -498,6 +498,25 @@ impl Binlog {
     }
 }
 
+/// A ready job, for unit tests.
+#[cfg(test)]
+fn ready_job(id: JobId, body: &[u8]) -> StoredJob {
+    use crate::engine::{Counters, StoredState, Time};
+    use crate::protocol::{Body, Priority, Seconds, TubeName};
+    StoredJob {
+        id,
+        tube: TubeName::parse(b"t").unwrap(),
+        body: Body::new(body),
+        priority: Priority(0),
+        delay: Seconds(0),
+        ttr: Seconds(60),
+        created_at: Time::default(),
+        state: StoredState::Ready,
+        counters: Counters::default(),
+        options: None,
+    }
+}
+
 /// A thread that panics ends the process, so what a lock guards is always
 /// consistent.
 fn locked<T>(result: std::sync::LockResult<T>) -> T {

@@ -78,6 +78,9 @@ const COMPACTION_JOBS: u32 = 256;
 /// a time, so that shorter puts find the segments thread busy for a moment only.
 const LENGTHEN_BYTES: u64 = 4 << 20;
 
+/// For so many steps at most, memory is allocated before they come.
+const MOST_STEPS: usize = 4096;
+
 /// One step for the writer.
 pub(super) enum Step {
     /// Write this record after the previous one.
@@ -280,8 +283,8 @@ impl Tail {
     /// end. The steps that were taken before must be written by now.
     pub fn take(&mut self) -> (Vec<Step>, Lsn) {
         self.taken = self.first_put.take().map(|first| (first, self.end));
-        // The next group is likely to be as long.
-        let empty = Vec::with_capacity(self.steps.len());
+        // The next group is likely to be as long, unless this one was very long.
+        let empty = Vec::with_capacity(self.steps.len().min(MOST_STEPS));
         (std::mem::replace(&mut self.steps, empty), self.end)
     }
 
@@ -740,9 +743,10 @@ impl LiveBytes {
 
 #[cfg(test)]
 mod tests {
+    use super::super::ready_job;
     use super::*;
-    use crate::engine::{Counters, StoredOptions, StoredState, Time};
-    use crate::protocol::{Body, Priority, PutOptions, Seconds, TubeName};
+    use crate::engine::{StoredOptions, StoredState, Time};
+    use crate::protocol::PutOptions;
     use std::collections::BTreeMap;
     use std::io::ErrorKind;
 
@@ -756,18 +760,7 @@ mod tests {
     const LONG: u64 = 100 << 20;
 
     fn jobs(count: u64, body_len: usize) -> BTreeMap<JobId, StoredJob> {
-        let job = |id| StoredJob {
-            id: JobId(id),
-            tube: TubeName::parse(b"t").unwrap(),
-            body: Body::new(&vec![b'x'; body_len]),
-            priority: Priority(0),
-            delay: Seconds(0),
-            ttr: Seconds(60),
-            created_at: Time::default(),
-            state: StoredState::Ready,
-            counters: Counters::default(),
-            options: None,
-        };
+        let job = |id| ready_job(JobId(id), &vec![b'x'; body_len]);
         (1..=count).map(|id| (JobId(id), job(id))).collect()
     }
 
