@@ -363,7 +363,12 @@ pub(super) struct Writer {
     gathered: Vec<u8>,
     /// Up to where the segment was synced when the present group began.
     synced: u64,
+    /// An empty vector with capacity, to be exchanged for the steps in the tail.
+    steps: Vec<Step>,
 }
+
+/// The capacity that stays when a group was longer.
+const MOST_STEPS_KEPT: usize = 4096;
 
 /// How far the current segment's file is written and synced.
 #[derive(Clone)]
@@ -385,6 +390,7 @@ impl Writer {
             place,
             gathered: Vec::new(),
             synced: place.offset,
+            steps: Vec::new(),
         }
     }
 
@@ -404,8 +410,10 @@ impl Writer {
     /// Writes all that was appended, and returns up to where that was.
     pub fn write(&mut self, binlog: &Binlog) -> Result<Lsn, Failed> {
         let fail = |error| binlog.fail(error);
-        let (steps, end) = binlog.tail().take();
+        let empty = std::mem::take(&mut self.steps);
+        let (mut steps, end) = binlog.tail().take(empty);
         if steps.is_empty() {
+            self.steps = steps;
             return Ok(end);
         }
         // Each frame written now says how far the segment is synced at this
@@ -424,6 +432,9 @@ impl Writer {
             }
         }
         self.flush_with_end(binlog).map_err(fail)?;
+        steps.clear();
+        steps.shrink_to(MOST_STEPS_KEPT);
+        self.steps = steps;
         let mut progress = binlog.progress();
         debug_assert_eq!(end.0, progress.start + self.place.offset);
         progress.written_to = end;

@@ -78,9 +78,6 @@ const COMPACTION_JOBS: u32 = 256;
 /// a time, so that shorter puts find the segments thread busy for a moment only.
 const LENGTHEN_BYTES: u64 = 4 << 20;
 
-/// For so many steps at most, memory is allocated before they come.
-const MOST_STEPS: usize = 4096;
-
 /// One step for the writer.
 pub(super) enum Step {
     /// Write this record after the previous one.
@@ -279,12 +276,10 @@ impl Tail {
         fit.min_by_key(|index| self.prepared[*index].len)
     }
 
-    /// Takes the steps that have to be written, and returns them with the LSN where they
-    /// end. The steps that were taken before must be written by now.
-    pub fn take(&mut self) -> (Vec<Step>, Lsn) {
+    /// Takes the steps that have to be written, in exchange for the vector `empty`, and
+    /// returns them with the LSN where they end. The steps that were taken before must be written by now.
+    pub fn take(&mut self, empty: Vec<Step>) -> (Vec<Step>, Lsn) {
         self.taken = self.first_put.take().map(|first| (first, self.end));
-        // The next group is likely to be as long, unless this one was very long.
-        let empty = Vec::with_capacity(self.steps.len().min(MOST_STEPS));
         (std::mem::replace(&mut self.steps, empty), self.end)
     }
 
@@ -835,7 +830,7 @@ mod tests {
             |tail: &Tail, durable| [1, 2, 3, 4].map(|id| tail.put_durable_at(JobId(id), durable));
         let of_these = [None, Some(end), Some(end), Some(end)];
         assert_eq!(waits_of(&tail, before), of_these);
-        tail.take();
+        tail.take(Vec::new());
         assert_eq!(waits_of(&tail, before), of_these);
         assert_eq!(waits_of(&tail, end), [None; 4]);
         tail.append(Change::Put(JobId(1)), &[], &jobs);
