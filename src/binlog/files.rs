@@ -34,7 +34,7 @@ use super::format::{
     FRAME_LEN, HEADER_LEN, Header, Place, prepared_name, prepared_slot, segment_name,
 };
 use super::storage::{File, Storage, write_zeros};
-use super::tail::{BLOCK, Tail, Work};
+use super::tail::{BLOCK, LEFT_BY_PUT, Tail, Work};
 use super::{Binlog, Event, Failed, Jobs, NoRoom, locked};
 use crate::sync::{Ordering, thread};
 use std::io;
@@ -56,20 +56,19 @@ pub(super) struct Upkeep {
     next_slot: usize,
     /// Whether the segments thread runs.
     has_thread: bool,
-    /// Another pass is asked for.
-    is_wanted: bool,
-    /// How many passes have begun, and how many are over.
-    begun: u64,
-    over: u64,
+    /// How often a pass was asked for, and how many of these requests the last pass has
+    /// served.
+    asked: u64,
+    served: u64,
     is_closed: bool,
 }
 
 impl Upkeep {
     /// The upkeep of a log that has these prepared segments.
     pub fn after(prepared: &[Prepared]) -> Upkeep {
-        let last = prepared.iter().map(|prepared| prepared.slot).max();
+        let next = prepared.iter().map(|prepared| prepared.slot + 1);
         Upkeep {
-            next_slot: last.map_or(1, |slot| slot + 1),
+            next_slot: next.max().unwrap_or(1),
             ..Upkeep::default()
         }
     }
@@ -100,35 +99,19 @@ impl Binlog {
         let room = Room {
             _put: self.tail().wait_for_room(put),
         };
-        // Compaction goes through the log once at most: until this segment is obsolete.
         let newest = self.tail().live.current();
         while !self.tail().admits(put) {
             self.await_files(put)?;
-            let tail = self.tail();
-            if tail.admits(put) {
-                break;
-            }
-            let fits = tail.fits(put);
-            let why = match (&tail.no_room, fits) {
-                (_, false) => Arc::new(Error::Refused(format!(
-                    "the jobs take {} bytes of the {} that the disk has for them",
-                    tail.live.total,
-                    tail.most_live(put).unwrap_or(0)
-                ))),
-                (Some(why), true) => why.clone(),
-                // Another thread has used the room.
-                (None, true) => continue,
+            // `None`: it is admitted, or another thread has used the room.
+            let Some(why) = self.tail().why_refused(put) else {
+                continue;
             };
-            let may_help = fits && tail.garbage() > put && tail.live.oldest() <= newest;
-            drop(tail);
             let mut has_helped = false;
-            if may_help {
-                with_jobs(&mut |jobs| {
-                    let mut tail = self.tail();
-                    has_helped = tail.compact_for_put(jobs);
-                    self.end.store(tail.end.0, Ordering::Release);
-                });
-            }
+            with_jobs(&mut |jobs| {
+                let mut tail = self.tail();
+                has_helped = tail.compact_for_put(put, newest, jobs);
+                self.end.store(tail.end.0, Ordering::Release);
+            });
             if !has_helped {
                 self.tail().refused = Some((put, why));
                 drop(room);
@@ -184,12 +167,12 @@ impl Binlog {
             drop(tail);
             self.run_upkeep();
         } else {
-            let pass = tail.upkeep.begun + 1;
-            tail.upkeep.is_wanted = true;
+            tail.upkeep.asked += 1;
+            let pass = tail.upkeep.asked;
             self.files_changed.notify_all();
             let waits = |tail: &mut Tail| {
                 let is_long = put == 0 || tail.full_len(put) > tail.full_len(0);
-                let is_over = tail.upkeep.over >= pass || tail.upkeep.is_closed;
+                let is_over = tail.upkeep.served >= pass || tail.upkeep.is_closed;
                 !is_over && self.failure.get().is_none() && (is_long || !tail.admits(put))
             };
             drop(locked(self.files_changed.wait_while(tail, waits)));
@@ -200,7 +183,8 @@ impl Binlog {
     /// Wakes the segments thread, if it has something to do.
     pub(super) fn ask_for_upkeep(&self) {
         let mut tail = self.tail();
-        if tail.needs_upkeep() && !std::mem::replace(&mut tail.upkeep.is_wanted, true) {
+        if tail.needs_upkeep() {
+            tail.upkeep.asked += 1;
             self.files_changed.notify_all();
         }
     }
@@ -216,9 +200,11 @@ impl Binlog {
         self: &Arc<Self>,
         report: impl FnMut(Event<'_>) + Send + 'static,
     ) -> io::Result<()> {
+        let mut tail = self.tail();
+        tail.upkeep.has_thread = true;
         // The recovery may have left work for it.
-        let upkeep = &mut self.tail().upkeep;
-        (upkeep.has_thread, upkeep.is_wanted) = (true, true);
+        tail.upkeep.asked += 1;
+        drop(tail);
         let binlog = self.clone();
         let segments = thread::Builder::new().name("segments".to_owned());
         segments.spawn(move || binlog.upkeep_until_closed(report))?;
@@ -233,7 +219,7 @@ impl Binlog {
         let mut reported = None;
         let ends = |tail: &Tail| tail.upkeep.is_closed || self.failure.get().is_some();
         loop {
-            let sleeps = |tail: &mut Tail| !tail.upkeep.is_wanted && !ends(tail);
+            let sleeps = |tail: &mut Tail| tail.upkeep.served == tail.upkeep.asked && !ends(tail);
             let tail = locked(self.files_changed.wait_while(self.tail(), sleeps));
             if ends(&tail) {
                 return;
@@ -264,16 +250,13 @@ impl Binlog {
     /// One pass of the segments thread: all its work, until something fails. If it does,
     /// puts are refused, and each of them asks for another pass.
     pub(super) fn run_upkeep(&self) {
-        let mut tail = self.tail();
-        tail.upkeep.is_wanted = false;
-        tail.upkeep.begun += 1;
-        drop(tail);
+        let asked = self.tail().upkeep.asked;
         let done = self.work_on_files();
         let free = self.storage.free();
         let mut tail = self.tail();
         tail.no_room = done.err().map(Arc::new);
         tail.capacity = free.map(|free| free + tail.file_len());
-        tail.upkeep.over = tail.upkeep.begun;
+        tail.upkeep.served = asked;
         self.files_changed.notify_all();
     }
 
@@ -286,11 +269,11 @@ impl Binlog {
         // A segment whose mark another thread syncs from now on is left for the next
         // pass.
         let synced_to = self.progress().synced_to;
-        let mut has_room_for_extra = true;
+        let mut most = LEFT_BY_PUT + 2;
         // After a failure no file is removed any more.
         while self.failure.get().is_none() {
             let mut tail = self.tail();
-            let Some(work) = tail.next_work(synced_to, has_room_for_extra) else {
+            let Some(work) = tail.next_work(synced_to, most) else {
                 return Ok(());
             };
             let zeros = tail.segment_size;
@@ -313,12 +296,13 @@ impl Binlog {
                     self.tail().prepared.push(prepared);
                     done.map(|()| None)
                 }
-                Work::Prepare { len, is_extra } => {
+                Work::Prepare(len) => {
+                    let is_extra = tail.prepared.len() > LEFT_BY_PUT;
                     let slot = next_slot(&mut tail);
                     drop(tail);
                     match prepare(&*self.storage, slot, len, zeros) {
                         Err(_) if is_extra => {
-                            has_room_for_extra = false;
+                            most = LEFT_BY_PUT + 1;
                             Ok(None)
                         }
                         made => made.map(Some),
@@ -344,24 +328,24 @@ impl Binlog {
         // find a segment that is shorter than it was.
         let synced = self.storage.sync();
         synced.map_err(Error::on("sync the name of", new_name.as_str()))?;
-        let reused = reuse(&*self.storage, slot).unwrap_or(None);
-        if reused.is_none() {
+        let reused = reuse(&*self.storage, slot);
+        if reused.is_err() {
             self.remove(new_name);
         }
-        Ok(reused)
+        Ok(reused.unwrap_or(None))
     }
 
-    /// Removes a file that is not needed. If that fails, the segments thread reports
-    /// it, and the next start tries again.
+    /// Removes a file that is not needed.
     fn remove(&self, name: String) {
-        if let Err(error) = self.storage.remove(&name) {
-            self.note_not_removed(name, error);
-        }
+        let removed = self.storage.remove(&name);
+        self.noted(removed.map_err(Error::on("remove", name)));
     }
 
-    fn note_not_removed(&self, name: String, error: io::Error) {
-        let error = Error::on("remove", name)(error);
-        self.tail().not_removed.push(error);
+    /// Notes if a file that is not needed could not be removed: the segments thread
+    /// reports it, and the next start tries again.
+    fn noted<T>(&self, done: Result<T, Error>) -> Option<T> {
+        done.map_err(|error| self.tail().not_removed.push(error))
+            .ok()
     }
 
     /// Begins another segment now, in a short file if the disk is full, and syncs all
@@ -382,13 +366,11 @@ impl Binlog {
             self.tail().prepared.push(made);
         }
         let mut tail = self.tail();
-        let has_begun = tail.begin_segment(0).is_some();
+        let number = tail.begin_segment(0);
         let end = tail.end;
         drop(tail);
-        if !has_begun {
-            let why = io::Error::other("there is no number left for it");
-            return Err(refuse(Error::on("begin", "another segment")(why)));
-        }
+        let none_left = || Error::Refused("no number is left for another segment".into());
+        number.ok_or_else(|| refuse(none_left()))?;
         self.sync_up_to(end).map_err(|Failed| NoRoom)
     }
 
@@ -400,9 +382,10 @@ impl Binlog {
         while let Some(prepared) = take() {
             let name = prepared_name(prepared.slot);
             let removed = self.storage.remove(&name);
-            match removed.and_then(|()| self.storage.sync()) {
-                Ok(()) => return true,
-                Err(error) => self.note_not_removed(name, error),
+            let removed = removed.and_then(|()| self.storage.sync());
+            let removed = removed.map_err(Error::on("remove", name));
+            if self.noted(removed).is_some() {
+                return true;
             }
         }
         false
@@ -460,22 +443,14 @@ impl Prepared {
 /// made only in part.
 pub(super) fn adopt(storage: &dyn Storage) -> Result<Vec<Prepared>, Error> {
     let names = storage.list().map_err(Error::on("list", "the files"))?;
-    let mut adopted = Vec::new();
-    for slot in names.iter().filter_map(|name| prepared_slot(name)) {
-        match reuse(storage, slot)? {
-            Some(prepared) => adopted.push(prepared),
-            None => {
-                let name = prepared_name(slot);
-                let removed = storage.remove(&name);
-                removed.map_err(Error::on("remove", name))?;
-            }
-        }
-    }
-    Ok(adopted)
+    let slots = names.iter().filter_map(|name| prepared_slot(name));
+    slots
+        .filter_map(|slot| reuse(storage, slot).transpose())
+        .collect()
 }
 
 /// Opens a prepared segment whose contents are not needed, rounds it to whole blocks, and
-/// makes sure that it has room of its own. `None` if there is none.
+/// makes sure that it has room of its own. One without room is removed: `None`.
 fn reuse(storage: &dyn Storage, slot: usize) -> Result<Option<Prepared>, Error> {
     let name = prepared_name(slot);
     let file = storage.open(&name);
@@ -494,7 +469,10 @@ fn reuse(storage: &dyn Storage, slot: usize) -> Result<Option<Prepared>, Error> 
     match reuse() {
         Ok(len) if len > 0 => Ok(Some(Prepared { slot, len, file })),
         Err(error) if !is_full(&error) => Err(Error::on("prepare", name)(error)),
-        Ok(_) | Err(_) => Ok(None),
+        Ok(_) | Err(_) => {
+            let removed = storage.remove(&name);
+            removed.map(|()| None).map_err(Error::on("remove", name))
+        }
     }
 }
 

@@ -386,14 +386,11 @@ impl Binlog {
     ///
     /// Pass the LSN to [`commit`](Self::commit).
     ///
-    /// At most [`MOST_CHANGES`] at once: so a full disk has room for them, and
-    /// compaction, which searches them for each job that it moves, costs little.
+    /// At most [`MOST_CHANGES`] at once: so a full disk has room for them.
     pub fn append(&self, changes: &[Change], jobs: &dyn Jobs) -> Lsn {
         debug_assert!(changes.len() <= MOST_CHANGES, "{}", changes.len());
         let mut tail = self.tail();
-        for (index, change) in changes.iter().enumerate() {
-            tail.append(*change, &changes[index + 1..], jobs);
-        }
+        tail.append(changes, jobs);
         self.end.store(tail.end.0, Ordering::Release);
         tail.end
     }

@@ -30,7 +30,7 @@
 //! them. Meanwhile compaction is so fast that it goes through the whole log before
 //! updates and deletions have taken an eighth of a segment
 //! ([`earn_compaction`](Tail::earn_compaction)), if there are fewer than some 800,000
-//! jobs for each MiB of a segment: no append examines more than 256 of them. So the
+//! jobs for each MiB of a segment: no more than 256 are examined for one change. So the
 //! oldest segment is obsolete before the room is used up, and its file becomes the next
 //! prepared segment. The file is never freed in between, since another program could
 //! take its blocks; for the same reason no file is cut at its last record.
@@ -70,10 +70,10 @@ const FREE_PART: u64 = 16;
 const UNWRITTEN_PART: u64 = 16;
 /// How many bytes compaction may move for each new byte of garbage.
 const COMPACTION_RATE: u64 = 4;
-/// No append moves more bytes than this and one record.
+/// For one change, no more bytes are moved than this and one record.
 const COMPACTION_BYTES: u64 = 1 << 20;
-/// No append examines more jobs of the oldest segment than this.
-const COMPACTION_JOBS: u32 = 256;
+/// For one change, no more jobs of the oldest segment are examined than this.
+const COMPACTION_JOBS: usize = 256;
 /// A prepared segment for a put longer than all others is lengthened by this much at
 /// a time, so that shorter puts find the segments thread busy for a moment only.
 const LENGTHEN_BYTES: u64 = 4 << 20;
@@ -95,8 +95,8 @@ pub(super) enum Work {
     Remove(usize),
     /// Give a prepared segment this length.
     Resize(usize, u64),
-    /// Prepare another segment.
-    Prepare { len: u64, is_extra: bool },
+    /// Prepare another segment of this length.
+    Prepare(u64),
 }
 
 /// The end of the log.
@@ -173,23 +173,31 @@ impl Tail {
         }
     }
 
-    /// Appends a record of a change, and does some compaction if there is much garbage.
-    /// The changes `next` have been made as well, and are appended after this one.
-    pub fn append(&mut self, change: Change, next: &[Change], jobs: &dyn Jobs) {
+    /// Appends records of changes, which all have been made, and then does some compaction
+    /// if there is much garbage.
+    pub fn append(&mut self, changes: &[Change], jobs: &dyn Jobs) {
+        let garbage = changes.iter().map(|change| self.change(*change, jobs));
+        let garbage = garbage.sum();
+        self.earn_compaction(garbage);
+        self.compact(changes.len(), jobs, false);
+        self.note_obsolete();
+    }
+
+    /// Appends the record of a change, and returns how many bytes became garbage.
+    fn change(&mut self, change: Change, jobs: &dyn Jobs) -> u64 {
         match change {
             Change::Put(id) => {
                 let job = jobs.stored(id);
                 self.put(job.expect("a put is appended before its job can be deleted"));
                 self.first_put = self.first_put.into_iter().chain([id]).min();
+                0
             }
             // If the job does not exist, no record is needed: the same command has deleted
             // it, and its deletion is the next change.
-            Change::Update(id) => {
-                if let Some(job) = jobs.stored(id).filter(|job| !job.is_deleted()) {
-                    let garbage = self.record(Record::Update(Update::of(&job)));
-                    self.earn_compaction(garbage);
-                }
-            }
+            Change::Update(id) => match jobs.stored(id).filter(|job| !job.is_deleted()) {
+                Some(job) => self.record(Record::Update(Update::of(&job))),
+                None => 0,
+            },
             Change::Delete {
                 id,
                 tube_len,
@@ -198,23 +206,16 @@ impl Tail {
             } => {
                 let len = put_len_of(id, tube_len, keys_len, body_len);
                 self.live.delete(id, len);
-                let garbage = match jobs.stored(id).filter(StoredJob::is_deleted) {
+                match jobs.stored(id).filter(StoredJob::is_deleted) {
                     // While its key is taken, its tombstone is live.
                     Some(tombstone) => {
                         self.put(tombstone);
                         len
                     }
                     None => len + self.record(Record::Delete(id)),
-                };
-                self.earn_compaction(garbage);
+                }
             }
         }
-        // Credit is not saved up while there is little garbage.
-        if !self.has_much_garbage() && !self.refuses_puts() {
-            self.credit = 0;
-        }
-        self.compact(next, jobs, false);
-        self.note_obsolete();
     }
 
     /// Appends the put of a job, and counts it as live in the current segment.
@@ -307,8 +308,9 @@ impl Tail {
 
     // Compaction.
 
-    /// Notes that this many bytes became garbage, so that compaction may move
-    /// [`COMPACTION_RATE`] times as many.
+    /// Notes that this many bytes became garbage: compaction may move
+    /// [`COMPACTION_RATE`] times as many. This is not saved up while there is little
+    /// garbage.
     fn earn_compaction(&mut self, garbage: u64) {
         let mut earned = COMPACTION_RATE * garbage;
         if self.refuses_puts() {
@@ -316,30 +318,35 @@ impl Tail {
             // up.
             let round = garbage.saturating_mul(8 * self.live.total);
             earned = earned.saturating_add(round / self.full_len(0));
+        } else if !self.has_much_garbage() {
+            self.credit = 0;
+            return;
         }
         self.credit = self.credit.saturating_add_unsigned(earned);
     }
 
-    /// Compaction for a put that waits for room: moves as many jobs as one append may,
-    /// and stops at the first obsolete segment, since its file may suffice. Returns whether
-    /// that has changed anything.
-    pub fn compact_for_put(&mut self, jobs: &dyn Jobs) -> bool {
+    /// Compaction for a put of this length that waits for room: moves as many jobs as one
+    /// change may, and stops at the first obsolete segment, since its file may suffice.
+    /// Goes through the log once at most: until the segment `newest` is obsolete. Returns
+    /// whether that has changed anything.
+    pub fn compact_for_put(&mut self, put: u64, newest: u32, jobs: &dyn Jobs) -> bool {
         let before = (self.migrated, self.live.oldest());
-        let credit = std::mem::replace(&mut self.credit, COMPACTION_BYTES as i64);
-        self.compact(&[], jobs, true);
-        self.credit = credit;
-        self.note_obsolete();
+        if self.fits(put) && self.garbage() > put && before.1 <= newest {
+            let credit = std::mem::replace(&mut self.credit, COMPACTION_BYTES as i64);
+            self.compact(1, jobs, true);
+            self.credit = credit;
+            self.note_obsolete();
+        }
         before != (self.migrated, self.live.oldest())
     }
 
-    /// Moves jobs out of the oldest segment, as far as the credit reaches. Its
-    /// record has the job as it is after all changes of the same append, those in `next`
-    /// included: their replies wait for the end of that append anyway.
-    fn compact(&mut self, next: &[Change], jobs: &dyn Jobs, is_for_put: bool) {
+    /// After this many changes, moves jobs out of the oldest segment, as far as the credit
+    /// reaches.
+    fn compact(&mut self, changes: usize, jobs: &dyn Jobs, is_for_put: bool) {
         let mut bytes = 0;
-        for _ in 0..COMPACTION_JOBS {
+        for _ in 0..COMPACTION_JOBS * changes {
             // The next append may use the credit that is left.
-            if self.credit <= 0 || bytes >= COMPACTION_BYTES {
+            if self.credit <= 0 || bytes >= COMPACTION_BYTES * changes as u64 {
                 return;
             }
             let Some(id) = self.live.next_in_oldest() else {
@@ -349,16 +356,10 @@ impl Tail {
                     false => return,
                 }
             };
-            // `None`: the job is deleted, or its deletion follows.
+            // `None`: the job is deleted.
             let Some(job) = jobs.stored(id) else {
                 continue;
             };
-            let deletes_it =
-                |change: &Change| matches!(*change, Change::Delete { id: one, .. } if one == id);
-            if job.is_deleted() && next.iter().any(deletes_it) {
-                // That change puts its tombstone.
-                continue;
-            }
             let len = put_len(&job);
             if !self.has_room_to_move(len) {
                 return self.live.take_back(id);
@@ -419,6 +420,17 @@ impl Tail {
     /// Whether a put of this length is admitted.
     pub fn admits(&self, put: u64) -> bool {
         self.has_prepared_for(put) && self.fits(put)
+    }
+
+    /// Why a put of this length is not admitted, if the disk is the reason.
+    pub fn why_refused(&self, put: u64) -> Option<Arc<Error>> {
+        if !self.fits(put) {
+            let (live, most) = (self.live.total, self.most_live(put).unwrap_or(0));
+            let why =
+                format!("the jobs take {live} bytes of the {most} that the disk has for them");
+            return Some(Arc::new(Error::Refused(why)));
+        }
+        self.no_room.clone().filter(|_| !self.has_prepared_for(put))
     }
 
     /// Whether a put of this length leaves two prepared segments.
@@ -509,7 +521,7 @@ impl Tail {
     pub fn needs_upkeep(&self) -> bool {
         match self.no_room {
             Some(_) => !self.obsolete.is_empty() || self.room() < self.full_len(0) / 4,
-            None => self.next_work(self.end, false).is_some(),
+            None => self.next_work(self.end, LEFT_BY_PUT + 1).is_some(),
         }
     }
 
@@ -518,15 +530,17 @@ impl Tail {
     /// prepared segments get the same length. Two are made, and a third one when half of
     /// the current segment is used or a put waits. A third one is not removed when two
     /// would do, since it would soon be made again. For a put that is longer than all
-    /// before there is a fourth, if there is room: so shorter puts always find three.
-    pub fn next_work(&self, synced_to: Lsn, has_room_for_extra: bool) -> Option<Work> {
+    /// before there is a fourth, if `most` allows it: so shorter puts always find three.
+    pub fn next_work(&self, synced_to: Lsn, most: usize) -> Option<Work> {
         let waiting = self.waiting.iter().filter_map(Weak::upgrade).max();
         let short = self.full_len(0);
         let full = self.full_len(waiting.as_deref().copied().unwrap_or(0));
         let count = self.prepared.len();
         let is_wanted = self.offset >= self.len / 2 || waiting.is_some();
-        let wanted = LEFT_BY_PUT + usize::from(is_wanted);
-        let most = LEFT_BY_PUT + 1 + usize::from(full > short);
+        let (wanted, most) = match full > short {
+            true => (most, most),
+            false => (LEFT_BY_PUT + usize::from(is_wanted), LEFT_BY_PUT + 1),
+        };
         if let Some((_, after)) = self.obsolete.front()
             && *after <= synced_to
         {
@@ -539,13 +553,7 @@ impl Tail {
         match (too_long, too_short.max_by_key(|(_, prepared)| prepared.len)) {
             _ if count > most => Some(Work::Remove(count - 1)),
             (Some((index, _)), _) => Some(Work::Resize(index, full)),
-            _ if count < wanted || full > short && count < most && has_room_for_extra => {
-                let is_extra = count >= wanted;
-                Some(Work::Prepare {
-                    len: short,
-                    is_extra,
-                })
-            }
+            _ if count < wanted => Some(Work::Prepare(short)),
             (_, Some((index, prepared))) => {
                 let len = short.max(prepared.len + LENGTHEN_BYTES);
                 Some(Work::Resize(index, full.min(len)))
@@ -746,6 +754,8 @@ mod tests {
     use std::io::ErrorKind;
 
     const UPDATE: Change = Change::Update(JobId(1));
+    /// How many prepared segments there may be while a long put waits.
+    const MOST: usize = LEFT_BY_PUT + 2;
     /// How long the record of an update is.
     const UPDATE_LEN: u64 = 29;
     /// How long the put of a job without a body is at its longest.
@@ -774,7 +784,7 @@ mod tests {
     fn with_garbage(jobs: &BTreeMap<JobId, StoredJob>) -> Tail {
         let mut tail = new(1, LONG);
         for id in jobs.keys() {
-            tail.append(Change::Put(*id), &[], jobs);
+            tail.append(&[Change::Put(*id)], jobs);
         }
         tail.live.begin(2, LONG, LONG);
         tail.offset = HEADER_LEN;
@@ -789,19 +799,19 @@ mod tests {
             body_len: job.body.wire().len(),
             keys_len: None,
         };
-        tail.append(change, &[], jobs);
+        tail.append(&[change], jobs);
     }
 
     #[test]
     fn a_segment_ends_before_the_first_record_that_does_not_fit() {
         let jobs = jobs(1, 0);
         let mut tail = new(1, 4096);
-        tail.append(Change::Put(JobId(1)), &[], &jobs);
+        tail.append(&[Change::Put(JobId(1))], &jobs);
         tail.prepared.push(prepared(4096));
         tail.offset = 4096 - UPDATE_LEN;
-        tail.append(UPDATE, &[], &jobs);
+        tail.append(&[UPDATE], &jobs);
         assert_eq!((tail.live.current(), tail.offset), (1, 4096));
-        tail.append(UPDATE, &[], &jobs);
+        tail.append(&[UPDATE], &jobs);
         assert_eq!(tail.live.current(), 2);
     }
 
@@ -810,9 +820,9 @@ mod tests {
         let jobs = jobs(1, 0);
         let mut tail = new(u32::MAX, 4096);
         tail.prepared.push(prepared(4096));
-        tail.append(Change::Put(JobId(1)), &[], &jobs);
+        tail.append(&[Change::Put(JobId(1))], &jobs);
         tail.offset = 4096;
-        tail.append(UPDATE, &[], &jobs);
+        tail.append(&[UPDATE], &jobs);
         assert_eq!(tail.live.current(), u32::MAX);
         assert_eq!(tail.offset, 4096 + UPDATE_LEN);
     }
@@ -823,7 +833,7 @@ mod tests {
         let jobs = jobs(4, 0);
         let mut tail = new(1, 4096);
         for id in [3, 2, 4] {
-            tail.append(Change::Put(JobId(id)), &[], &jobs);
+            tail.append(&[Change::Put(JobId(id))], &jobs);
         }
         let (before, end) = (Lsn(0), tail.end);
         let waits_of =
@@ -833,7 +843,7 @@ mod tests {
         tail.take(Vec::new());
         assert_eq!(waits_of(&tail, before), of_these);
         assert_eq!(waits_of(&tail, end), [None; 4]);
-        tail.append(Change::Put(JobId(1)), &[], &jobs);
+        tail.append(&[Change::Put(JobId(1))], &jobs);
         assert_eq!(waits_of(&tail, end), [Some(tail.end); 4]);
     }
 
@@ -842,7 +852,7 @@ mod tests {
         let mut tail = new(1, 4096);
         tail.mark_end();
         assert_eq!(tail.written, 0);
-        tail.append(Change::Put(JobId(1)), &[], &jobs(1, 0));
+        tail.append(&[Change::Put(JobId(1))], &jobs(1, 0));
         tail.mark_end();
         assert_eq!(tail.written, 2);
     }
@@ -853,7 +863,7 @@ mod tests {
         let mut tail = with_garbage(&jobs);
         let moved_for = |bytes: u64| bytes.div_ceil(PUT_LEN);
         for updates in 1..=3 {
-            tail.append(UPDATE, &[], &jobs);
+            tail.append(&[UPDATE], &jobs);
             assert_eq!(tail.migrated, moved_for(4 * updates * UPDATE_LEN));
         }
         let record_len = Record::Delete(JobId(30)).len();
@@ -872,7 +882,7 @@ mod tests {
             until: Time::default(),
         };
         let mut tail = with_garbage(&jobs);
-        tail.append(UPDATE, &[], &jobs);
+        tail.append(&[UPDATE], &jobs);
         assert_eq!((tail.migrated, tail.live.oldest()), (2, 2));
     }
 
@@ -882,13 +892,13 @@ mod tests {
         let mut tail = with_garbage(&jobs);
         let full = ErrorKind::StorageFull.into();
         tail.no_room = Some(Arc::new(Error::on("create", "binlog.spare")(full)));
-        tail.append(UPDATE, &[], &jobs);
+        tail.append(&[UPDATE], &jobs);
         let round = UPDATE_LEN * 8 * (20 * PUT_LEN) / 4096;
         assert_eq!(tail.migrated, (4 * UPDATE_LEN + round).div_ceil(PUT_LEN));
     }
 
     #[test]
-    fn compaction_moves_little_more_than_a_mebibyte_for_one_append() {
+    fn compaction_moves_little_more_than_a_mebibyte_for_one_change() {
         let mut jobs = jobs(10, 300 << 10);
         let mut tail = with_garbage(&jobs);
         delete(&mut tail, &mut jobs, 10);
@@ -903,12 +913,12 @@ mod tests {
         let before = tail.end;
         delete(&mut tail, &mut jobs, 1);
         tail.prepared = vec![prepared(4096), prepared(4096)];
-        assert_eq!(tail.next_work(before, true), None);
+        assert_eq!(tail.next_work(before, MOST), None);
         let kept = Work::Obsolete { is_kept: true };
-        assert_eq!(tail.next_work(tail.end, true), Some(kept));
+        assert_eq!(tail.next_work(tail.end, MOST), Some(kept));
         tail.prepared.push(prepared(4096));
         let removed = Work::Obsolete { is_kept: false };
-        assert_eq!(tail.next_work(tail.end, true), Some(removed));
+        assert_eq!(tail.next_work(tail.end, MOST), Some(removed));
     }
 
     // Room.
@@ -959,22 +969,19 @@ mod tests {
     /// The work of the segments thread, as if all of it succeeded.
     fn works(tail: &mut Tail) -> Vec<Work> {
         let mut works = Vec::new();
-        while let Some(work) = tail.next_work(tail.end, true) {
+        while let Some(work) = tail.next_work(tail.end, MOST) {
             match work {
                 Work::Obsolete { .. } => drop(tail.obsolete.pop_front()),
                 Work::Remove(index) => drop(tail.prepared.remove(index)),
                 Work::Resize(index, len) => tail.prepared[index].len = len,
-                Work::Prepare { len, .. } => tail.prepared.push(prepared(len)),
+                Work::Prepare(len) => tail.prepared.push(prepared(len)),
             }
             works.push(work);
         }
         works
     }
 
-    const PREPARE: Work = Work::Prepare {
-        len: BLOCK,
-        is_extra: false,
-    };
+    const PREPARE: Work = Work::Prepare(BLOCK);
 
     #[test]
     fn a_third_segment_is_prepared_when_half_of_the_current_one_is_used_or_a_put_waits() {
@@ -993,11 +1000,7 @@ mod tests {
         const MIB: u64 = 1 << 20;
         let mut two = tail(&[BLOCK; 2]);
         let room = two.wait_for_room(5 * MIB - HEADER_LEN);
-        let extra = Work::Prepare {
-            len: BLOCK,
-            is_extra: true,
-        };
-        let mut expected = vec![PREPARE, extra];
+        let mut expected = vec![PREPARE, PREPARE];
         for index in [3, 2, 1, 0] {
             expected.push(Work::Resize(index, BLOCK + LENGTHEN_BYTES));
             expected.push(Work::Resize(index, 5 * MIB));

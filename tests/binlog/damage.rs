@@ -238,10 +238,9 @@ fn a_torn_tail_of_ff_bytes_is_not_taken_for_a_continued_segment() {
     let newest = names.pop().unwrap();
     assert!(refusal(&disk).contains(" is missing"));
     let mut bytes = disk.contents(&newest);
-    let end = end_of(&bytes);
-    let start = end - 16;
-    assert_eq!(bytes[start..start + 4], [0xff; 4]);
-    bytes[start..end].fill(0xff);
+    let is_length = |four: &[u8]| four == [0xff; 4];
+    let start = bytes.windows(4).rposition(is_length).unwrap();
+    bytes[start..start + 16].fill(0xff);
     let torn = with(&disk, &newest, &bytes);
     let told = format!(
         "{newest}: dropped a torn tail of changes that were never synced: 16 bytes from offset {start} on"
