@@ -69,7 +69,7 @@
 //! the job is put again in the state deleted (a tombstone), with its unique key alone
 //! and an empty body. When the time of the key is over, a delete record follows.
 
-use crate::engine::{Counters, StoredJob, StoredOptions, StoredState, Time};
+use crate::engine::{Counters, JobFields, Lengths, StoredJob, StoredState, Time};
 use crate::protocol::framing::MAX_LINE;
 use crate::protocol::{Body, JobId, Priority, PutOptions, Seconds, TubeName};
 use crc32fast::Hasher;
@@ -174,8 +174,8 @@ impl Header {
         let Some(bytes) = start.first_chunk::<{ HEADER_LEN as usize }>() else {
             return Err("the file ends within its header");
         };
-        let u32_at = |offset| Fields(&bytes[offset..]).u32().expect("it is within");
-        let u64_at = |offset| Fields(&bytes[offset..]).u64().expect("it is within");
+        let u32_at = |offset| Decoder(&bytes[offset..]).u32().expect("it is within");
+        let u64_at = |offset| Decoder(&bytes[offset..]).u64().expect("it is within");
         let header = Header {
             number: u32_at(12),
             oldest: u32_at(16),
@@ -200,9 +200,9 @@ impl Header {
     /// The version of a segment that starts with these bytes, if it is another one
     /// than ours, and the header is whole.
     pub(super) fn other_version(start: &[u8]) -> Option<u32> {
-        let version = Fields(start.strip_prefix(MAGIC)?).u32()?;
+        let version = Decoder(start.strip_prefix(MAGIC)?).u32()?;
         let (header, crc) = start.split_at_checked(40)?;
-        let is_whole = Fields(crc).u32()? == crc32fast::hash(header);
+        let is_whole = Decoder(crc).u32()? == crc32fast::hash(header);
         (is_whole && version != VERSION).then_some(version)
     }
 }
@@ -245,7 +245,7 @@ pub struct Frame {
 impl Frame {
     /// Decodes a frame, without a check that it [belongs](Self::belongs_to) to its place.
     pub(super) fn read(bytes: &FrameBytes) -> Option<Frame> {
-        let mut fields = Fields(bytes);
+        let mut fields = Decoder(bytes);
         let len = fields.u32().filter(|len| *len > 0)?;
         Some(Frame {
             len,
@@ -311,7 +311,7 @@ pub enum Record {
     /// of this job.
     Put(StoredJob),
     /// The fields of a job after a change.
-    Update(Update),
+    Update(JobFields),
     /// The job is deleted.
     Delete(JobId),
     /// The oldest segment that is needed from here on.
@@ -337,9 +337,9 @@ impl Record {
             Record::Put(job) => {
                 let text_len = text_len(job);
                 let text_len = number_len(text_len as u64) + text_len;
-                Update::of(job).len() + text_len + job.body.wire().len()
+                job.fields.len() + text_len + job.body.wire().len()
             }
-            Record::Update(update) => update.len(),
+            Record::Update(fields) => fields.len(),
             Record::Delete(id) => 1 + number_len(id.0),
             Record::Mark(oldest) => 1 + number_len((*oldest).into()),
         };
@@ -357,16 +357,16 @@ impl Record {
         let mut body: &[u8] = &[];
         match self {
             Record::Put(job) => {
-                Update::of(job).encode(PUT, out);
+                job.fields.encode(PUT, out);
                 encode_number(text_len(job) as u64, out);
                 out.extend_from_slice(job.tube.as_str().as_bytes());
-                if let Some(stored) = &job.options {
+                if let Some(options) = &job.options {
                     out.push(b' ');
-                    out.extend_from_slice(stored.options.to_string().as_bytes());
+                    out.extend_from_slice(options.to_string().as_bytes());
                 }
                 body = job.body.wire();
             }
-            Record::Update(update) => update.encode(UPDATE, out),
+            Record::Update(fields) => fields.encode(UPDATE, out),
             Record::Delete(id) => {
                 out.push(DELETE);
                 encode_number(id.0, out);
@@ -385,50 +385,51 @@ impl Record {
 
     /// The record in these bytes; `None` if they make no sense.
     pub(super) fn decode(bytes: &[u8], tubes: &mut Tubes) -> Option<Record> {
-        let mut fields = Fields(bytes);
-        let kind = fields.u8()?;
+        let mut bytes = Decoder(bytes);
+        let kind = bytes.u8()?;
         let record = match kind & WHAT {
             PUT if kind < NO_KIND => {
-                let update = Update::decode(kind, &mut fields)?;
-                let text_len = usize::try_from(fields.number()?).ok()?;
-                let text = fields.take(text_len)?;
+                let fields = JobFields::decode(kind, &mut bytes)?;
+                let text_len = usize::try_from(bytes.number()?).ok()?;
+                let text = bytes.take(text_len)?;
                 let end = text.iter().position(|byte| *byte == b' ');
                 let (tube, options) = text.split_at(end.unwrap_or(text.len()));
-                let tube = tubes.name(tube)?;
-                let options = match options {
-                    [] => None,
-                    options => Some(PutOptions::parse(options)?),
+                let job = StoredJob {
+                    fields,
+                    tube: tubes.name(tube)?,
+                    options: match options {
+                        [] => None,
+                        options => Some(Box::new(PutOptions::parse(options)?)),
+                    },
+                    body: Body::from_wire(std::mem::take(&mut bytes.0))?,
                 };
-                let body = Body::from_wire(std::mem::take(&mut fields.0))?;
-                let job = update.with(tube, options, body);
                 (!job.is_deleted() || is_tombstone(&job)).then_some(Record::Put(job))?
             }
             UPDATE if kind < NO_KIND => {
-                let update = Update::decode(kind, &mut fields)?;
-                let is_deleted = matches!(update.state, StoredState::Deleted { .. });
-                (!is_deleted).then_some(Record::Update(update))?
+                let fields = JobFields::decode(kind, &mut bytes)?;
+                let is_deleted = matches!(fields.state, StoredState::Deleted { .. });
+                (!is_deleted).then_some(Record::Update(fields))?
             }
-            DELETE if kind == DELETE => Record::Delete(fields.id()?),
-            MARK if kind == MARK => Record::Mark(u32::try_from(fields.number()?).ok()?),
+            DELETE if kind == DELETE => Record::Delete(bytes.id()?),
+            MARK if kind == MARK => Record::Mark(u32::try_from(bytes.number()?).ok()?),
             _ => return None,
         };
-        fields.0.is_empty().then_some(record)
+        bytes.0.is_empty().then_some(record)
     }
 }
 
 /// Whether this may be the tombstone of a deleted job whose key is still taken.
 fn is_tombstone(job: &StoredJob) -> bool {
-    let options = job.options.as_ref().map(|stored| &stored.options);
     let is_key = |options: &PutOptions| {
         options.unique.is_some() && options.limit.is_none() && options.tries.is_none()
     };
-    options.is_some_and(is_key) && job.body.content().is_empty()
+    job.options.as_deref().is_some_and(is_key) && job.body.content().is_empty()
 }
 
 /// The length of the name of a job's tube and of its options.
 fn text_len(job: &StoredJob) -> usize {
     let options = job.options.as_ref();
-    let options_len = options.map_or(0, |stored| 1 + stored.options.to_string().len());
+    let options_len = options.map_or(0, |options| 1 + options.to_string().len());
     job.tube.as_str().len() + options_len
 }
 
@@ -444,101 +445,34 @@ const U64_LEN: usize = 10;
 /// The length that the put of a job has at most with its frame, in bytes, whatever
 /// happens to the job: when it is put again, its counters and numbers may be longer.
 pub fn put_len(job: &StoredJob) -> u64 {
-    let (tube_len, keys_len, body_len) = lens(job);
-    put_len_of(job.id, tube_len, keys_len, body_len)
+    put_len_of(job.fields.id, job.lengths())
 }
 
-/// The same from the job's id and the lengths of the tube's name, of the keys (`None`
-/// if the job has no options) and of the body with CR LF, in bytes. (No put is near
-/// 4 GiB: the server accepts no body above 1 GiB.)
-pub(super) fn put_len_of(
-    id: JobId,
-    tube_len: usize,
-    keys_len: Option<usize>,
-    body_len: usize,
-) -> u64 {
-    let (options_len, tries_len) = match keys_len {
+/// The same from the job's id and lengths. (No put is near 4 GiB: the server accepts no
+/// body above 1 GiB.)
+pub(super) fn put_len_of(id: JobId, lengths: Lengths) -> u64 {
+    let (options_len, tries_len) = match lengths.keys {
         Some(keys_len) => (MOST_OPTIONS + keys_len, U32_LEN - 1),
         None => (0, 0),
     };
     let fields_len = number_len(id.0) + MOST_FIELDS + tries_len;
-    let text_len = tube_len + options_len;
+    let text_len = lengths.tube + options_len;
     let text_len = number_len(text_len as u64) + text_len;
-    FRAME_LEN + (1 + fields_len + text_len + body_len) as u64
+    FRAME_LEN + (1 + fields_len + text_len + lengths.body) as u64
 }
 
 /// The length of the longest put with a body of this length, in bytes with CR
 /// LF, whatever its id, tube and options are.
 pub fn max_put_len(body_len: usize) -> u64 {
-    put_len_of(JobId(u64::MAX), TubeName::MAX_LEN, Some(MAX_LINE), body_len)
+    let lengths = Lengths {
+        tube: TubeName::MAX_LEN,
+        keys: Some(MAX_LINE),
+        body: body_len,
+    };
+    put_len_of(JobId(u64::MAX), lengths)
 }
 
-/// The lengths that the length of a job's put depends on: of the name of its
-/// tube, of its keys, and of its body with CR LF.
-pub fn lens(job: &StoredJob) -> (usize, Option<usize>, usize) {
-    let keys_len = job.options.as_ref().map(|stored| stored.options.keys_len());
-    (job.tube.as_str().len(), keys_len, job.body.wire().len())
-}
-
-/// The fields of a job: everything except its tube, its options and its body,
-/// which never change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)] // the fields are those of a stored job
-pub struct Update {
-    pub id: JobId,
-    pub priority: Priority,
-    pub delay: Seconds,
-    pub ttr: Seconds,
-    pub created_at: Time,
-    pub state: StoredState,
-    pub counters: Counters,
-    /// How many tries have failed: the time to run or the connection ended first.
-    pub failed_tries: u32,
-}
-
-impl Update {
-    /// The fields of a job.
-    pub fn of(job: &StoredJob) -> Update {
-        Update {
-            id: job.id,
-            priority: job.priority,
-            delay: job.delay,
-            ttr: job.ttr,
-            created_at: job.created_at,
-            state: job.state,
-            counters: job.counters,
-            failed_tries: job.options.as_ref().map_or(0, |stored| stored.failed_tries),
-        }
-    }
-
-    /// Changes the fields of a job to these.
-    pub fn apply(self, job: &mut StoredJob) {
-        let options = job.options.take().map(|stored| stored.options);
-        *job = self.with(job.tube.clone(), options, job.body.clone());
-    }
-
-    /// The whole job.
-    pub fn with(self, tube: TubeName, options: Option<PutOptions>, body: Body) -> StoredJob {
-        let failed_tries = self.failed_tries;
-        StoredJob {
-            id: self.id,
-            tube,
-            body,
-            priority: self.priority,
-            delay: self.delay,
-            ttr: self.ttr,
-            created_at: self.created_at,
-            state: self.state,
-            counters: self.counters,
-            options: options.map(|options| {
-                Box::new(StoredOptions {
-                    options,
-                    failed_tries,
-                })
-            }),
-        }
-    }
-
+impl JobFields {
     /// Appends the kind of a record with these fields, and the fields.
     fn encode(&self, what: u8, out: &mut Vec<u8>) {
         let (state, _) = self.state();
@@ -579,13 +513,13 @@ impl Update {
     }
 
     /// The fields of a record of this kind.
-    fn decode(kind: u8, fields: &mut Fields) -> Option<Update> {
-        let id = fields.id()?;
-        let [priority, delay, ttr] = fields.numbers()?;
+    fn decode(kind: u8, bytes: &mut Decoder) -> Option<JobFields> {
+        let id = bytes.id()?;
+        let [priority, delay, ttr] = bytes.numbers()?;
         let state = kind / STATE % 4;
         let number = match state {
             0 => 0,
-            _ => fields.number()?,
+            _ => bytes.number()?,
         };
         let until = Time::from_nanos(number);
         let state = match state {
@@ -598,15 +532,15 @@ impl Update {
         };
         let counts = match kind & HAS_COUNTERS {
             0 => [0; 6],
-            _ => fields.numbers()?,
+            _ => bytes.numbers()?,
         };
         let [reserves, timeouts, releases, buries, kicks, failed_tries] = counts;
-        Some(Update {
+        Some(JobFields {
             id,
             priority: Priority(priority),
             delay: Seconds(delay),
             ttr: Seconds(ttr),
-            created_at: Time::from_nanos(fields.u64()?),
+            created_at: Time::from_nanos(bytes.u64()?),
             state,
             counters: Counters {
                 reserves,
@@ -639,9 +573,9 @@ fn encode_number(mut number: u64, out: &mut Vec<u8>) {
 }
 
 /// Reads bytes field by field; `None` when there are not enough bytes.
-struct Fields<'a>(&'a [u8]);
+struct Decoder<'a>(&'a [u8]);
 
-impl<'a> Fields<'a> {
+impl<'a> Decoder<'a> {
     fn take(&mut self, len: usize) -> Option<&'a [u8]> {
         let (field, rest) = self.0.split_at_checked(len)?;
         self.0 = rest;
@@ -832,28 +766,26 @@ mod tests {
 
     fn job(state: StoredState, counters: Counters, body: &[u8]) -> StoredJob {
         StoredJob {
-            id: JobId(7),
+            fields: JobFields {
+                id: JobId(7),
+                priority: Priority(1),
+                delay: Seconds(2),
+                ttr: Seconds(60),
+                created_at: Time::from_nanos(9),
+                state,
+                counters,
+                failed_tries: 0,
+            },
             tube: TubeName::parse(b"mail").unwrap(),
-            body: Body::new(body),
-            priority: Priority(1),
-            delay: Seconds(2),
-            ttr: Seconds(60),
-            created_at: Time::from_nanos(9),
-            state,
-            counters,
             options: None,
+            body: Body::new(body),
         }
     }
 
-    fn with_options(text: &str, failed_tries: u32, job: StoredJob) -> StoredJob {
-        let options = PutOptions::parse(text.as_bytes()).unwrap();
-        StoredJob {
-            options: Some(Box::new(StoredOptions {
-                options,
-                failed_tries,
-            })),
-            ..job
-        }
+    fn with_options(text: &str, failed_tries: u32, mut job: StoredJob) -> StoredJob {
+        job.options = PutOptions::parse(text.as_bytes()).map(Box::new);
+        job.fields.failed_tries = failed_tries;
+        job
     }
 
     const NONE: Counters = Counters {
@@ -878,12 +810,13 @@ mod tests {
     /// A job whose numbers are all at their ends.
     fn longest(text: &str) -> StoredJob {
         let until = Time::from_nanos(u64::MAX);
-        let job = StoredJob {
+        let mut job = job(StoredState::Delayed { until }, MOST, b"hi");
+        job.fields = JobFields {
             id: JobId(u64::MAX - 2),
             priority: Priority(u32::MAX),
             delay: Seconds(u32::MAX),
             ttr: Seconds(u32::MAX),
-            ..job(StoredState::Delayed { until }, MOST, b"hi")
+            ..job.fields
         };
         match text {
             "" => job,
@@ -910,10 +843,10 @@ mod tests {
                 0,
                 job(StoredState::Ready, NONE, b""),
             )),
-            Record::Update(Update::of(&all)),
+            Record::Update(all.fields),
             Record::Put(all),
-            Record::Update(Update::of(&job(StoredState::Ready, NONE, b""))),
-            Record::Update(Update::of(&longest(""))),
+            Record::Update(job(StoredState::Ready, NONE, b"").fields),
+            Record::Update(longest("").fields),
             Record::Delete(JobId(1)),
             Record::Mark(2),
         ]
@@ -967,7 +900,7 @@ mod tests {
             bytes_of(&Record::Put(options))[16..],
             [&[1 + 8 + 32], &fields[..], &put_at, &rest].concat()
         );
-        let ready = Update::of(&job(StoredState::Ready, NONE, b""));
+        let ready = job(StoredState::Ready, NONE, b"").fields;
         assert_eq!(
             bytes_of(&Record::Update(ready))[16..],
             [&[2, 7, 1, 2, 60][..], &put_at].concat()
@@ -1036,11 +969,11 @@ mod tests {
             let mut bytes = Vec::new();
             encode_number(number, &mut bytes);
             assert_eq!(bytes.len(), number_len(number));
-            assert_eq!(Fields(&bytes).number(), Some(number));
+            assert_eq!(Decoder(&bytes).number(), Some(number));
         }
         let beyond = [&[0xff; 9][..], &[2]].concat();
         for wrong in [&[0x80, 0][..], &[0x80], &beyond, &[0xff; 11]] {
-            assert_eq!(Fields(wrong).number(), None, "{wrong:?}");
+            assert_eq!(Decoder(wrong).number(), None, "{wrong:?}");
         }
     }
 
@@ -1056,13 +989,13 @@ mod tests {
             Record::Put(with_options(" idp:a:60", 0, deleted(b"hello"))),
             Record::Put(with_options(" idp:a:60 con:b", 0, deleted(b""))),
             Record::Put(with_options(" try:3", 0, deleted(b""))),
-            Record::Update(Update::of(&deleted(b""))),
+            Record::Update(deleted(b"").fields),
             // Numbers at their ends.
             Record::Delete(id),
             Record::Put(job(last, NONE, b"")),
-            Record::Update(Update {
+            Record::Update(JobFields {
                 id,
-                ..Update::of(&ready())
+                ..ready().fields
             }),
         ] {
             assert_eq!(
@@ -1071,7 +1004,7 @@ mod tests {
                 "{record:?}"
             );
         }
-        let update = bytes_of(&Record::Update(Update::of(&ready())))[16..].to_vec();
+        let update = bytes_of(&Record::Update(ready().fields))[16..].to_vec();
         for (wrong, bytes) in [
             ("nothing", vec![]),
             ("an unknown kind", vec![5, 1]),

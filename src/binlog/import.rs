@@ -27,12 +27,12 @@
 //! 1 ready, 2 reserved, 3 buried, 4 delayed.
 
 use super::error::Error;
-use super::format::{HEADER_LEN, Record, Tubes, Update, counters, put_len, segment_name};
+use super::format::{HEADER_LEN, Record, Tubes, counters, put_len, segment_name};
 use super::recovery::{Opening, apply};
 use super::segment::{Found, Kind, Window, numbers};
 use super::tail::{BLOCK, LEFT_BY_PUT};
 use super::{Binlog, Jobs, NoRoom, Opened};
-use crate::engine::{Change, Counters, StoredJob, StoredState, Time};
+use crate::engine::{Change, Counters, JobFields, StoredJob, StoredState, Time};
 use crate::log::counted;
 use crate::protocol::{Body, JobId, Priority, Seconds, TubeName};
 use std::collections::{BTreeMap, BTreeSet};
@@ -88,13 +88,13 @@ impl<'a, J: Jobs> Theirs<'a, J> {
         match record {
             Some(Record::Put(mut job)) => {
                 self.not_whole.remove(&id);
-                self.assign_order(&mut job.state, id);
+                self.assign_order(&mut job.fields.state, id);
                 self.jobs.restore(job);
                 self.ids.insert(id);
             }
-            Some(Record::Update(mut update)) if lives => {
-                self.assign_order(&mut update.state, id);
-                apply(update, self.jobs);
+            Some(Record::Update(mut fields)) if lives => {
+                self.assign_order(&mut fields.state, id);
+                apply(fields, self.jobs);
             }
             Some(Record::Delete(_)) => {
                 self.not_whole.remove(&id);
@@ -114,7 +114,7 @@ impl<'a, J: Jobs> Theirs<'a, J> {
     /// buried before, it keeps its position.
     fn assign_order(&mut self, state: &mut StoredState, id: JobId) {
         if let StoredState::Buried { order } = state {
-            match self.jobs.stored(id).map(|job| job.state) {
+            match self.jobs.stored(id).map(|job| job.fields.state) {
                 Some(StoredState::Buried { order: before }) => *order = before,
                 _ => {
                     self.buried += 1;
@@ -427,10 +427,10 @@ fn next(
         return Ok(Next::CutOff("a record".into()));
     }
     let (name, job) = bytes[name_at..].split_at(name_len);
-    let Some(job) = Job::decode(job, format).filter(|job| job.update.id.0 > 0) else {
+    let Some(job) = Job::decode(job, format).filter(|job| job.fields.id.0 > 0) else {
         return Ok(Next::Nonsense("this is not a job"));
     };
-    let id = job.update.id;
+    let id = job.fields.id;
     // So 2^63 ids are left for new jobs, more than anybody uses.
     if id.0 >= 1 << 63 {
         return Ok(Next::Nonsense("no job has so large an id"));
@@ -438,7 +438,7 @@ fn next(
     let mut end = offset + len as u64;
     let mut record = Some(match job.is_deleted {
         true => Record::Delete(id),
-        false => Record::Update(job.update),
+        false => Record::Update(job.fields),
     });
     if !name.is_empty() {
         let Some(tube) = tubes.name(name) else {
@@ -451,7 +451,14 @@ fn next(
         end += body.len() as u64;
         if !job.is_deleted {
             let body = Body::from_wire(body);
-            record = body.map(|body| Record::Put(job.update.with(tube, None, body)));
+            record = body.map(|body| {
+                Record::Put(StoredJob {
+                    fields: job.fields,
+                    tube,
+                    options: None,
+                    body,
+                })
+            });
         }
     }
     Ok(Next::Record { end, id, record })
@@ -461,7 +468,7 @@ const NANOS_A_SECOND: u64 = 1_000_000_000;
 
 /// A job as it is in the file.
 struct Job {
-    update: Update,
+    fields: JobFields,
     body_len: usize,
     is_deleted: bool,
     /// Whether a client could have asked for these times.
@@ -491,7 +498,7 @@ impl Job {
         let seconds = |nanos| Seconds(u32::try_from(nanos / NANOS_A_SECOND).unwrap_or(u32::MAX));
         let is_seconds = |nanos| seconds(nanos).as_nanos() == nanos;
         let job = Job {
-            update: Update {
+            fields: JobFields {
                 id: JobId(format.u64(bytes, 0)?),
                 priority: Priority(format.u32(bytes, 8)?),
                 delay: seconds(delay),
@@ -526,28 +533,28 @@ pub const FILE_START: [u8; 4] = 7i32.to_le_bytes();
 /// little-endian machine writes it. It has no place for the options of a job, nor
 /// for tombstones.
 pub fn encode(job: &StoredJob, out: &mut Vec<u8>) {
-    let tube = job.tube.as_str().as_bytes();
+    let (fields, tube) = (&job.fields, job.tube.as_str().as_bytes());
     let body = job.body.wire();
     let len = |len: usize| i32::try_from(len).expect("names and bodies are shorter than 2 GiB");
     out.extend_from_slice(&len(tube.len()).to_le_bytes());
     out.extend_from_slice(tube);
-    let (state, deadline) = match job.state {
+    let (state, deadline) = match fields.state {
         StoredState::Deleted { .. } => (0, 0),
         StoredState::Ready => (1, 0),
         StoredState::Buried { .. } => (3, 0),
         StoredState::Delayed { until } => (4, until.as_nanos()),
     };
     let time = |nanos: u64| i64::try_from(nanos).unwrap_or(i64::MAX).to_le_bytes();
-    out.extend_from_slice(&job.id.0.to_le_bytes());
-    out.extend_from_slice(&job.priority.0.to_le_bytes());
+    out.extend_from_slice(&fields.id.0.to_le_bytes());
+    out.extend_from_slice(&fields.priority.0.to_le_bytes());
     out.extend_from_slice(&[0; 4]);
-    out.extend_from_slice(&time(job.delay.as_nanos()));
-    out.extend_from_slice(&time(job.ttr.as_nanos()));
+    out.extend_from_slice(&time(fields.delay.as_nanos()));
+    out.extend_from_slice(&time(fields.ttr.as_nanos()));
     out.extend_from_slice(&len(body.len()).to_le_bytes());
     out.extend_from_slice(&[0; 4]);
-    out.extend_from_slice(&time(job.created_at.as_nanos()));
+    out.extend_from_slice(&time(fields.created_at.as_nanos()));
     out.extend_from_slice(&time(deadline));
-    let counters = counters(&job.counters).map(u32::to_le_bytes);
+    let counters = counters(&fields.counters).map(u32::to_le_bytes);
     out.extend_from_slice(counters.as_flattened());
     out.extend_from_slice(&[state, 0, 0, 0]);
     out.extend_from_slice(body);

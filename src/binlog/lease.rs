@@ -442,7 +442,7 @@ impl Lease {
 #[cfg(test)]
 mod tests {
     use super::super::tail::BLOCK;
-    use super::super::{SyncMode, lens, ready_job, recovery};
+    use super::super::{SyncMode, ready_job, recovery};
     use super::*;
     use crate::engine::Change;
     use crate::protocol::JobId;
@@ -492,13 +492,7 @@ mod tests {
         let first = open().binlog;
         for id in (1..=50).map(JobId) {
             let job = ready_job(id, &[b'x'; 900]);
-            let (tube_len, keys_len, body_len) = lens(&job);
-            let deleted = Change::Delete {
-                id,
-                tube_len,
-                body_len,
-                keys_len,
-            };
+            let deleted = Change::Delete(id, job.lengths());
             jobs.insert(id, job);
             first.append(&[Change::Put(id)], &jobs);
             if id < JobId(50) {

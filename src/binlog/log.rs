@@ -545,7 +545,7 @@ mod tests {
             wait: false,
         };
         let job = ready_job(JobId(1), b"");
-        let jobs = BTreeMap::from([(job.id, job)]);
+        let jobs = BTreeMap::from([(JobId(1), job)]);
         let Opened { binlog, .. } = Binlog::open(&options, BTreeMap::new()).unwrap();
         binlog.append(&[Change::Put(JobId(1))], &jobs);
         (directory, binlog, jobs)

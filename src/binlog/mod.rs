@@ -160,7 +160,7 @@ mod tail;
 
 pub use error::Error;
 pub use files::{Room, WithJobs};
-pub use format::{Record, Update, lens, max_put_len, put_len};
+pub use format::{Record, max_put_len, put_len};
 pub use lease::{LEASE, RECHECK_AFTER, SharedLock, lock};
 pub use log::Waiter;
 
@@ -249,8 +249,9 @@ impl Jobs for Engine {
     }
 
     fn restore(&mut self, job: StoredJob) -> Option<StoredJob> {
-        let is_known = job.id < self.next_id();
-        let before = is_known.then(|| Engine::forget(self, job.id)).flatten();
+        let id = job.fields.id;
+        let is_known = id < self.next_id();
+        let before = is_known.then(|| Engine::forget(self, id)).flatten();
         Engine::restore(self, job);
         before
     }
@@ -266,7 +267,7 @@ impl Jobs for BTreeMap<JobId, StoredJob> {
     }
 
     fn restore(&mut self, job: StoredJob) -> Option<StoredJob> {
-        self.insert(job.id, job)
+        self.insert(job.fields.id, job)
     }
 
     fn forget(&mut self, id: JobId) -> Option<StoredJob> {
@@ -498,19 +499,17 @@ impl Binlog {
 /// A ready job, for unit tests.
 #[cfg(test)]
 fn ready_job(id: JobId, body: &[u8]) -> StoredJob {
-    use crate::engine::{Counters, StoredState, Time};
-    use crate::protocol::{Body, Priority, Seconds, TubeName};
+    use crate::engine::JobFields;
+    use crate::protocol::{Body, Seconds, TubeName};
     StoredJob {
-        id,
+        fields: JobFields {
+            id,
+            ttr: Seconds(60),
+            ..JobFields::default()
+        },
         tube: TubeName::parse(b"t").unwrap(),
-        body: Body::new(body),
-        priority: Priority(0),
-        delay: Seconds(0),
-        ttr: Seconds(60),
-        created_at: Time::default(),
-        state: StoredState::Ready,
-        counters: Counters::default(),
         options: None,
+        body: Body::new(body),
     }
 }
 

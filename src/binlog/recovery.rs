@@ -11,7 +11,7 @@
 use super::error::{Error, REPAIR, is_full};
 use super::files::{Prepared, adopt, name_segment, prepare};
 use super::format::{
-    HEADER_LEN, Header, PREPARED, Record, Tubes, Update, prepared_slot, put_len, shows_segment,
+    HEADER_LEN, Header, PREPARED, Record, Tubes, prepared_slot, put_len, shows_segment,
 };
 use super::import;
 use super::log::Writer;
@@ -19,6 +19,7 @@ use super::segment::{End, Found, Kind, Reader, find};
 use super::storage::{File, Storage, read_part, write_again, write_zeros};
 use super::tail::{BLOCK, LiveBytes, Tail};
 use super::{Binlog, Jobs, Opened, SyncMode};
+use crate::engine::{JobFields, StoredJob};
 use crate::protocol::JobId;
 use crc32fast::Hasher;
 use std::io;
@@ -415,14 +416,14 @@ impl Newest<'_> {
 fn replay_record(record: Record, live: &mut LiveBytes, jobs: &mut impl Jobs) {
     match record {
         Record::Put(job) => {
-            let (id, len) = (job.id, put_len(&job));
+            let (id, len) = (job.fields.id, put_len(&job));
             // A job that is put again may be shorter: its put may be a tombstone.
             if let Some(before) = jobs.restore(job) {
                 live.delete(id, put_len(&before));
             }
             live.put(id, len);
         }
-        Record::Update(update) => apply(update, jobs),
+        Record::Update(fields) => apply(fields, jobs),
         Record::Delete(id) => {
             if let Some(job) = jobs.forget(id) {
                 live.delete(id, put_len(&job));
@@ -434,10 +435,9 @@ fn replay_record(record: Record, live: &mut LiveBytes, jobs: &mut impl Jobs) {
 
 /// Changes a job. If it is unknown, it is deleted; or it was moved out of a segment that
 /// is removed, and a later put will bring it back.
-pub(super) fn apply(update: Update, jobs: &mut impl Jobs) {
-    if let Some(mut job) = jobs.forget(update.id) {
-        update.apply(&mut job);
-        jobs.restore(job);
+pub(super) fn apply(fields: JobFields, jobs: &mut impl Jobs) {
+    if let Some(job) = jobs.forget(fields.id) {
+        jobs.restore(StoredJob { fields, ..job });
     }
 }
 

@@ -49,7 +49,7 @@
 
 use super::error::Error;
 use super::files::{Prepared, Upkeep};
-use super::format::{HEADER_LEN, Header, Record, Update, put_len, put_len_of};
+use super::format::{HEADER_LEN, Header, Record, put_len, put_len_of};
 use super::{Jobs, Lsn};
 use crate::engine::{Change, StoredJob};
 use crate::protocol::JobId;
@@ -195,16 +195,11 @@ impl Tail {
             // If the job does not exist, no record is needed: the same command has deleted
             // it, and its deletion is the next change.
             Change::Update(id) => match jobs.stored(id).filter(|job| !job.is_deleted()) {
-                Some(job) => self.record(Record::Update(Update::of(&job))),
+                Some(job) => self.record(Record::Update(job.fields)),
                 None => 0,
             },
-            Change::Delete {
-                id,
-                tube_len,
-                body_len,
-                keys_len,
-            } => {
-                let len = put_len_of(id, tube_len, keys_len, body_len);
+            Change::Delete(id, lengths) => {
+                let len = put_len_of(id, lengths);
                 self.live.delete(id, len);
                 match jobs.stored(id).filter(StoredJob::is_deleted) {
                     // While its key is taken, its tombstone is live.
@@ -220,7 +215,7 @@ impl Tail {
 
     /// Appends the put of a job, and counts it as live in the current segment.
     fn put(&mut self, job: StoredJob) {
-        let (id, len) = (job.id, put_len(&job));
+        let (id, len) = (job.fields.id, put_len(&job));
         self.record(Record::Put(job));
         self.live.put(id, len);
     }
@@ -748,7 +743,7 @@ impl LiveBytes {
 mod tests {
     use super::super::ready_job;
     use super::*;
-    use crate::engine::{StoredOptions, StoredState, Time};
+    use crate::engine::{StoredState, Time};
     use crate::protocol::PutOptions;
     use std::collections::BTreeMap;
     use std::io::ErrorKind;
@@ -793,12 +788,7 @@ mod tests {
 
     fn delete(tail: &mut Tail, jobs: &mut BTreeMap<JobId, StoredJob>, id: u64) {
         let job = jobs.remove(&JobId(id)).unwrap();
-        let change = Change::Delete {
-            id: job.id,
-            tube_len: 1,
-            body_len: job.body.wire().len(),
-            keys_len: None,
-        };
+        let change = Change::Delete(JobId(id), job.lengths());
         tail.append(&[change], jobs);
     }
 
@@ -875,10 +865,9 @@ mod tests {
     #[test]
     fn compaction_moves_the_tombstone_of_a_deleted_job_whose_key_is_taken() {
         let mut jobs = jobs(2, 0);
-        let options = PutOptions::parse(b" idp:a:60").map(|key| Box::new(StoredOptions::new(key)));
         let rest = jobs.get_mut(&JobId(2)).unwrap();
-        rest.options = options;
-        rest.state = StoredState::Deleted {
+        rest.options = PutOptions::parse(b" idp:a:60").map(Box::new);
+        rest.fields.state = StoredState::Deleted {
             until: Time::default(),
         };
         let mut tail = with_garbage(&jobs);

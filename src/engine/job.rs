@@ -26,7 +26,8 @@ pub struct Job {
     pub delay: Seconds,
     pub ttr: Seconds,
     pub counters: Counters,
-    pub options: Option<Box<StoredOptions>>,
+    pub failed_tries: u32,
+    pub options: Option<Box<PutOptions>>,
 }
 
 /// Where in its life a job is. For each state there is a collection that has
@@ -88,16 +89,16 @@ impl Job {
     }
 
     pub fn unique(&self) -> Option<&Unique> {
-        self.options.as_ref()?.options.unique.as_ref()
+        self.options.as_ref()?.unique.as_ref()
     }
 
     pub fn limit(&self) -> Option<&Limit> {
-        self.options.as_ref()?.options.limit.as_ref()
+        self.options.as_ref()?.limit.as_ref()
     }
 
     /// The lengths of its keys together, in bytes; `None` if it has no options.
     pub fn keys_len(&self) -> Option<usize> {
-        Some(self.options.as_ref()?.options.keys_len())
+        Some(self.options.as_ref()?.keys_len())
     }
 
     /// The memory that the job takes, in bytes, as `max_memory` counts it.
@@ -118,12 +119,22 @@ impl Job {
 /// A job with all that a restart must bring back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredJob {
-    /// Its number.
-    pub id: JobId,
-    /// The tube that it is in; this never changes.
+    /// What may change, and the id.
+    pub fields: JobFields,
+    /// The tube that it is in.
     pub tube: TubeName,
+    /// The options of its put, if it has any.
+    pub options: Option<Box<PutOptions>>,
     /// What the producer sent.
     pub body: Body,
+}
+
+/// All of a stored job but its tube, options and body, which never change: what the log
+/// writes again after each change. (The default is no job yet: it has no time to run.)
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct JobFields {
+    /// Its number.
+    pub id: JobId,
     /// As set by put, release or bury.
     pub priority: Priority,
     /// The delay that put or release asked for last.
@@ -136,52 +147,57 @@ pub struct StoredJob {
     pub state: StoredState,
     /// What has happened to it.
     pub counters: Counters,
-    /// The options of its put, if it has any.
-    pub options: Option<Box<StoredOptions>>,
-}
-
-/// The options of a job, and what has become of its tries.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StoredOptions {
-    /// The options of its put.
-    pub options: PutOptions,
     /// How many tries have failed since the job was put or kicked: by a timeout, or
     /// by the end of the worker's connection; 0 if it has no try limit.
     pub failed_tries: u32,
 }
 
-impl StoredOptions {
-    /// The options of a new job.
-    pub fn new(options: PutOptions) -> StoredOptions {
-        StoredOptions {
-            options,
-            failed_tries: 0,
-        }
-    }
+/// The lengths of what never changes in a job, in bytes. From these the log calculates
+/// how long its put is at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lengths {
+    /// Of the name of its tube.
+    pub tube: usize,
+    /// Of its keys together; `None` if it has no options.
+    pub keys: Option<usize>,
+    /// Of its body with CR LF.
+    pub body: usize,
 }
 
 impl StoredJob {
+    /// The lengths of its tube's name, its keys and its body.
+    pub fn lengths(&self) -> Lengths {
+        Lengths {
+            tube: self.tube.as_str().len(),
+            keys: self.options.as_ref().map(|options| options.keys_len()),
+            body: self.body.wire().len(),
+        }
+    }
+
     /// Whether it is a tombstone: only its key is left.
     pub fn is_deleted(&self) -> bool {
-        matches!(self.state, StoredState::Deleted { .. })
+        matches!(self.fields.state, StoredState::Deleted { .. })
     }
 
     /// The unique key of a deleted job, and when it is free.
     pub fn taken_key(&self) -> Option<(&Unique, Time)> {
-        match self.state {
+        match self.fields.state {
             StoredState::Deleted { until } => Some((self.unique()?, until)),
             _ => None,
         }
     }
 
     fn unique(&self) -> Option<&Unique> {
-        self.options.as_ref()?.options.unique.as_ref()
+        self.options.as_ref()?.unique.as_ref()
     }
 
     /// The job with all times moved.
     pub fn moved_by(mut self, shift: Shift) -> StoredJob {
-        self.created_at = self.created_at + shift;
-        if let StoredState::Delayed { until } | StoredState::Deleted { until } = &mut self.state {
+        let JobFields {
+            created_at, state, ..
+        } = &mut self.fields;
+        *created_at = *created_at + shift;
+        if let StoredState::Delayed { until } | StoredState::Deleted { until } = state {
             *until = *until + shift;
         }
         self
@@ -189,22 +205,23 @@ impl StoredJob {
 
     /// The latest moment at which something is known to have happened to it.
     pub fn changed_at(&self) -> Time {
-        let waits_from = match self.state {
-            StoredState::Delayed { until } => until - self.delay,
+        let waits_from = match self.fields.state {
+            StoredState::Delayed { until } => until - self.fields.delay,
             StoredState::Deleted { until } => until - self.key_taken_for(),
             StoredState::Ready | StoredState::Buried { .. } => Time::default(),
         };
-        self.created_at.max(waits_from)
+        self.fields.created_at.max(waits_from)
     }
 
     /// The job as it is restored at this time. The system's clock may have been
     /// set back since. Then the job was not put in the future, and nothing lasts
     /// longer than was asked for.
     pub fn restored_at(mut self, now: Time) -> StoredJob {
-        let (delay, taken_for) = (self.delay, self.key_taken_for());
-        self.created_at = self.created_at.min(now);
-        match &mut self.state {
-            StoredState::Delayed { until } => *until = (*until).min(now + delay),
+        let taken_for = self.key_taken_for();
+        let fields = &mut self.fields;
+        fields.created_at = fields.created_at.min(now);
+        match &mut fields.state {
+            StoredState::Delayed { until } => *until = (*until).min(now + fields.delay),
             StoredState::Deleted { until } => *until = (*until).min(now + taken_for),
             StoredState::Ready | StoredState::Buried { .. } => {}
         }
@@ -218,9 +235,10 @@ impl StoredJob {
 }
 
 /// The states that outlive the process: a reserved job comes back as ready.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StoredState {
     /// In the ready queue, or reserved by a connection.
+    #[default]
     Ready,
     /// Delayed until a time.
     Delayed {
@@ -251,20 +269,18 @@ mod tests {
     #[test]
     fn a_stored_job_last_changed_when_it_was_put_delayed_or_deleted() {
         let at = |seconds| Time::default() + Seconds(seconds);
-        let options =
-            PutOptions::parse(b" idp:a:60").map(|options| Box::new(StoredOptions::new(options)));
+        let options = PutOptions::parse(b" idp:a:60").map(Box::new);
         let changed_at = |created, state| {
             let job = StoredJob {
-                id: JobId(1),
+                fields: JobFields {
+                    delay: Seconds(30),
+                    created_at: at(created),
+                    state,
+                    ..JobFields::default()
+                },
                 tube: TubeName::default(),
-                body: Body::new(b""),
-                priority: Priority(0),
-                delay: Seconds(30),
-                ttr: Seconds(1),
-                created_at: at(created),
-                state,
-                counters: Counters::default(),
                 options: options.clone(),
+                body: Body::new(b""),
             };
             job.changed_at()
         };

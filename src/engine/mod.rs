@@ -54,7 +54,7 @@ mod wheel;
 
 pub use crate::protocol::Counters;
 pub use connection::ConnectionId;
-pub use job::{StoredJob, StoredOptions, StoredState};
+pub use job::{JobFields, Lengths, StoredJob, StoredState};
 pub use time::{Shift, Time};
 
 use crate::protocol::document::TubeNames;
@@ -147,17 +147,7 @@ pub enum Change {
     Update(JobId),
     /// It is deleted. If its key is still taken, [`Engine::stored`] has a tombstone;
     /// when the key is free, there is another `Delete`.
-    Delete {
-        /// The job.
-        id: JobId,
-        /// The length of its tube's name, in bytes.
-        tube_len: usize,
-        /// The length of its body with CR LF, in bytes.
-        body_len: usize,
-        /// The lengths of its keys together, in bytes; `None` if it has no
-        /// options.
-        keys_len: Option<usize>,
-    },
+    Delete(JobId, Lengths),
 }
 
 /// What a timer belongs to.
@@ -349,8 +339,9 @@ impl Engine {
     pub fn restore(&mut self, stored: StoredJob) {
         self.latest_restored = self.latest_restored.max(stored.changed_at());
         let stored = stored.restored_at(self.started_at);
-        self.set_next_id(JobId(stored.id.0 + 1));
-        let state = match stored.state {
+        let fields = stored.fields;
+        self.set_next_id(JobId(fields.id.0 + 1));
+        let state = match fields.state {
             StoredState::Ready => State::Ready,
             StoredState::Delayed { until } => State::Delayed { until },
             StoredState::Buried { order } => State::Buried { order },
@@ -361,16 +352,17 @@ impl Engine {
         }
         let job = Job {
             body: stored.body,
-            created_at: stored.created_at,
+            created_at: fields.created_at,
             state,
             tube: self.find_or_make_tube(&stored.tube),
-            priority: stored.priority,
-            delay: stored.delay,
-            ttr: stored.ttr,
-            counters: stored.counters,
+            priority: fields.priority,
+            delay: fields.delay,
+            ttr: fields.ttr,
+            counters: fields.counters,
+            failed_tries: fields.failed_tries,
             options: stored.options,
         };
-        self.add(stored.id, job);
+        self.add(fields.id, job);
     }
 
     /// Undoes [`restore`](Self::restore).
@@ -419,16 +411,19 @@ impl Engine {
             return Some(*self.unique.tombstones.get(&id).cloned()?);
         };
         Some(StoredJob {
-            id,
+            fields: JobFields {
+                id,
+                priority: job.priority,
+                delay: job.delay,
+                ttr: job.ttr,
+                created_at: job.created_at,
+                state: job.stored_state(),
+                counters: job.counters,
+                failed_tries: job.failed_tries,
+            },
             tube: self.tubes[job.tube].name.clone(),
-            body: job.body.clone(),
-            priority: job.priority,
-            delay: job.delay,
-            ttr: job.ttr,
-            created_at: job.created_at,
-            state: job.stored_state(),
-            counters: job.counters,
             options: job.options.clone(),
+            body: job.body.clone(),
         })
     }
 

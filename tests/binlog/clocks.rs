@@ -50,11 +50,11 @@ fn put(engine: &mut Engine, log: &Binlog, delay: u32, now: Time, shift: Shift) {
 /// The age of job 1 and what is left of its delay, at this time.
 fn age_and_delay(engine: &Engine, now: Time) -> (u64, u64) {
     let job = engine.stored(JobId(1)).expect("it is kept");
-    let delay = match job.state {
+    let delay = match job.fields.state {
         StoredState::Delayed { until } => until.since(now).as_secs(),
         _ => 0,
     };
-    (now.since(job.created_at).as_secs(), delay)
+    (now.since(job.fields.created_at).as_secs(), delay)
 }
 
 #[test]

@@ -538,12 +538,12 @@ fn forge(knows_salt: bool, spoilt: Range<usize>) {
     body[2000..2016].copy_from_slice(&forged);
     body[2016..2018].copy_from_slice(&delete);
 
-    let second = StoredJob {
-        id: JobId(2),
+    let mut second = StoredJob {
         body: Body::new(&body),
         ..first.clone()
     };
-    let jobs = Jobs::from([(first.id, first), (second.id, second)]);
+    second.fields.id = JobId(2);
+    let jobs = Jobs::from([(JobId(1), first), (JobId(2), second)]);
     let end = server.log.append(&[Change::Put(JobId(2))], &jobs);
     server.log.commit(end).unwrap();
     let mut bytes = disk.contents("binlog.1");

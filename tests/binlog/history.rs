@@ -64,7 +64,7 @@ impl History {
         let puts = self.entries[..self.required]
             .iter()
             .filter_map(|entry| match entry {
-                Record::Put(job) => Some(job.id.0 + 1),
+                Record::Put(job) => Some(job.fields.id.0 + 1),
                 _ => None,
             });
         puts.fold(self.first_id, u64::max)
@@ -106,10 +106,10 @@ impl History {
 pub fn apply(jobs: &mut Jobs, entry: &Record) {
     match entry {
         Record::Put(job) => {
-            jobs.insert(job.id, job.clone());
+            jobs.insert(job.fields.id, job.clone());
         }
-        Record::Update(update) => {
-            update.apply(jobs.get_mut(&update.id).unwrap());
+        Record::Update(fields) => {
+            jobs.get_mut(&fields.id).unwrap().fields = *fields;
         }
         Record::Delete(id) => {
             jobs.remove(id).unwrap();

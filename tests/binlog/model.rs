@@ -4,10 +4,8 @@
 use crate::disk::{Disk, Random};
 use crate::history::apply;
 pub use crate::history::{History, Jobs};
-use beanpole::binlog::{
-    Binlog, Error, Lsn, Opened, Record, SyncMode, Update, lens, put_len, recovery,
-};
-use beanpole::engine::{Change, Counters, StoredJob, StoredOptions, StoredState, Time};
+use beanpole::binlog::{Binlog, Error, Lsn, Opened, Record, SyncMode, put_len, recovery};
+use beanpole::engine::{Change, Counters, JobFields, StoredJob, StoredState, Time};
 use beanpole::protocol::{Body, JobId, Priority, PutOptions, Seconds, TubeName};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -93,7 +91,7 @@ impl Server {
     fn put_with(
         &mut self,
         len: usize,
-        options: Option<Box<StoredOptions>>,
+        options: Option<Box<PutOptions>>,
         random: &mut Random,
     ) -> bool {
         let id = JobId(self.history.next_id);
@@ -101,16 +99,16 @@ impl Server {
         // written.
         let byte = 1 + random.below(255) as u8;
         let job = StoredJob {
-            id,
+            fields: JobFields {
+                id,
+                priority: Priority(random.next() as u32),
+                ttr: Seconds(1 + random.below(100) as u32),
+                created_at: Time::from_nanos(random.next()),
+                ..JobFields::default()
+            },
             tube: TubeName::parse(&b"abcdefgh"[..1 + random.below(8) as usize]).unwrap(),
-            body: Body::new(&vec![byte; len]),
-            priority: Priority(random.next() as u32),
-            delay: Seconds(0),
-            ttr: Seconds(1 + random.below(100) as u32),
-            created_at: Time::from_nanos(random.next()),
-            state: StoredState::Ready,
-            counters: Counters::default(),
             options,
+            body: Body::new(&vec![byte; len]),
         };
         let put = put_len(&job);
         let jobs = &self.jobs;
@@ -119,14 +117,14 @@ impl Server {
         };
         self.history.next_id = id.0 + 1;
         self.live.add(&job);
-        self.append(Change::Put(job.id), Record::Put(job));
+        self.append(Change::Put(id), Record::Put(job));
         true
     }
 
     pub fn update(&mut self, id: JobId, random: &mut Random) {
         let job = &self.jobs[&id];
-        let counters = job.counters;
-        let update = Update {
+        let counters = job.fields.counters;
+        let fields = JobFields {
             priority: Priority(random.below(5) as u32),
             delay: Seconds(random.below(9) as u32),
             state: match random.below(3) {
@@ -144,18 +142,18 @@ impl Server {
                 ..counters
             },
             failed_tries: match &job.options {
-                Some(stored) if stored.options.tries.is_some() => random.below(3) as u32,
+                Some(options) if options.tries.is_some() => random.below(3) as u32,
                 _ => 0,
             },
-            ..Update::of(job)
+            ..job.fields
         };
-        self.append(Change::Update(id), Record::Update(update));
+        self.append(Change::Update(id), Record::Update(fields));
     }
 
     /// Does to a job what makes its put as long as it can be.
     pub fn grow(&mut self, id: JobId, random: &mut Random) {
         let longest = u32::MAX;
-        let update = Update {
+        let fields = JobFields {
             priority: Priority(longest),
             delay: Seconds(longest),
             state: StoredState::Buried {
@@ -168,9 +166,9 @@ impl Server {
                 buries: longest,
                 kicks: longest,
             },
-            ..Update::of(&self.jobs[&id])
+            ..self.jobs[&id].fields
         };
-        self.append(Change::Update(id), Record::Update(update));
+        self.append(Change::Update(id), Record::Update(fields));
     }
 
     pub fn delete(&mut self, id: JobId) {
@@ -180,24 +178,27 @@ impl Server {
     fn has_key(&self, id: JobId) -> bool {
         let job = &self.jobs[&id];
         let options = job.options.as_ref().filter(|_| !job.is_deleted());
-        options.is_some_and(|stored| stored.options.unique.is_some())
+        options.is_some_and(|options| options.unique.is_some())
     }
 
     /// Deletes a job whose key is still taken.
     fn delete_leaving_a_tombstone(&mut self, id: JobId) {
         let job = self.jobs[&id].clone();
-        let options = job.options.expect("it has a key").options;
         let rest = StoredJob {
-            body: Body::new(b""),
-            state: StoredState::Deleted {
-                until: Time::from_nanos(id.0),
+            fields: JobFields {
+                state: StoredState::Deleted {
+                    until: Time::from_nanos(id.0),
+                },
+                failed_tries: 0,
+                ..job.fields
             },
-            options: Some(Box::new(StoredOptions::new(PutOptions {
+            options: Some(Box::new(PutOptions {
                 limit: None,
                 tries: None,
-                ..options
-            }))),
-            ..job
+                ..*job.options.expect("it has a key")
+            })),
+            body: Body::new(b""),
+            tube: job.tube,
         };
         self.live.add(&rest);
         self.delete_with(id, Record::Put(rest));
@@ -206,14 +207,7 @@ impl Server {
     fn delete_with(&mut self, id: JobId, entry: Record) {
         let job = &self.jobs[&id];
         self.live.remove(job);
-        let (tube_len, keys_len, body_len) = lens(job);
-        let delete = Change::Delete {
-            id,
-            tube_len,
-            body_len,
-            keys_len,
-        };
-        self.append(delete, entry);
+        self.append(Change::Delete(id, job.lengths()), entry);
     }
 
     fn append(&mut self, change: Change, entry: Record) {
@@ -265,11 +259,11 @@ impl Live {
 }
 
 /// The options of the job with this id; most have none.
-fn options_of(JobId(id): JobId) -> Option<Box<StoredOptions>> {
+fn options_of(JobId(id): JobId) -> Option<Box<PutOptions>> {
     let lines = [" idp:a:9", " con:limit:2", " try:3", " try:1 con:b idp:key"];
     let which = (id * 7 % 16) as usize;
     let options = PutOptions::parse(lines.get(which)?.as_bytes()).expect("these are options");
-    Some(Box::new(StoredOptions::new(options)))
+    Some(Box::new(options))
 }
 
 /// The length of segments, if nothing else is said.

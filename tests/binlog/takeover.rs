@@ -4,7 +4,7 @@ use crate::disk::{Disk, Random, Survival};
 use crate::model::{Jobs, SIZE, Server, open, refusal, start};
 use crate::search;
 use beanpole::binlog::import;
-use beanpole::engine::{Counters, StoredJob, StoredState, Time};
+use beanpole::engine::{Counters, JobFields, StoredJob, StoredState, Time};
 use beanpole::protocol::{Body, JobId, Priority, Seconds, TubeName};
 use std::io::ErrorKind;
 use std::sync::{Arc, Mutex};
@@ -193,16 +193,18 @@ fn disk_with(files: &[(&str, Vec<u8>)]) -> Disk {
 /// The jobs that are left at the end of [`a_life`].
 fn lives() -> Jobs {
     let job = |id, body: &[u8], state, counters| StoredJob {
-        id: JobId(id),
+        fields: JobFields {
+            id: JobId(id),
+            priority: Priority(10),
+            ttr: Seconds(60),
+            created_at: Time::from_nanos(1_700_000_000 * SECOND),
+            state,
+            counters,
+            ..JobFields::default()
+        },
         tube: TubeName::parse(b"t").unwrap(),
-        body: Body::new(body),
-        priority: Priority(10),
-        delay: Seconds(0),
-        ttr: Seconds(60),
-        created_at: Time::from_nanos(1_700_000_000 * SECOND),
-        state,
-        counters,
         options: None,
+        body: Body::new(body),
     };
     let none = Counters::default();
     let until = Time::from_nanos(1_800_000_000 * SECOND);
@@ -218,11 +220,9 @@ fn lives() -> Jobs {
         buries: 2,
         kicks: 1,
     };
-    let delayed = StoredJob {
-        delay: Seconds(90),
-        priority: Priority(7),
-        ..job(4, b"four", StoredState::Delayed { until }, none)
-    };
+    let mut delayed = job(4, b"four", StoredState::Delayed { until }, none);
+    delayed.fields.delay = Seconds(90);
+    delayed.fields.priority = Priority(7);
     let jobs = [
         job(1, b"one", buried(2), none),
         job(2, b"", buried(1), none),
@@ -230,7 +230,7 @@ fn lives() -> Jobs {
         delayed,
         job(6, b"six", StoredState::Ready, kicked),
     ];
-    jobs.into_iter().map(|job| (job.id, job)).collect()
+    jobs.into_iter().map(|job| (job.fields.id, job)).collect()
 }
 
 /// Jobs in all states, in two files.
@@ -568,7 +568,7 @@ fn beanstalkd_may_be_started_again_after_a_takeover_that_was_interrupted() {
         let is_first_gone = operations % 2 == 1;
         if is_first_gone {
             disk.remove_file("binlog.2");
-            jobs.retain(|_, job| job.id == JobId(2));
+            jobs.retain(|_, job| job.fields.id == JobId(2));
         }
         let opened = open(&disk);
         let JobId(last) = *opened.jobs.keys().next_back().unwrap();
@@ -662,7 +662,7 @@ fn jobs_encoded_for_beanstalkd_are_read_back() {
     // Buried jobs come back in the order of their records.
     let mut expected = jobs;
     for (id, order) in [(1, 1), (2, 2)] {
-        expected.get_mut(&JobId(id)).unwrap().state = StoredState::Buried { order };
+        expected.get_mut(&JobId(id)).unwrap().fields.state = StoredState::Buried { order };
     }
     assert_eq!(read, expected);
 }

@@ -172,7 +172,7 @@ impl World {
         self.model.restart();
         // A reservation that has not ended may not have been stored.
         for job in &mut self.model.jobs {
-            job.reserves = self.logged[&JobId(job.id)].counters.reserves;
+            job.reserves = self.logged[&JobId(job.id)].fields.counters.reserves;
         }
         let mut engine = engine(&self.model);
         for stored in self.logged.values() {
@@ -302,7 +302,7 @@ impl World {
         let engine = &self.engine;
         self.model.order_burials(|id| {
             let stored = engine.stored(JobId(id))?;
-            match stored.state {
+            match stored.fields.state {
                 StoredState::Buried { order } => Some(order),
                 _ => None,
             }
@@ -398,7 +398,7 @@ impl World {
                         self.logged.insert(id, stored);
                     }
                 }
-                Change::Delete { id, .. } => {
+                Change::Delete(id, _) => {
                     self.logged.remove(&id).expect("a job in the log");
                     // If its key is still taken, something is left of it.
                     let rest = self.engine.stored(id);
@@ -443,8 +443,9 @@ fn engine(model: &Model) -> Engine {
 /// The job when its delay is over, if it is: a log is not told of that, since
 /// the end is known.
 fn settled(mut job: StoredJob, now: Time) -> StoredJob {
-    if matches!(job.state, StoredState::Delayed { until } if until <= now) {
-        job.state = StoredState::Ready;
+    let state = &mut job.fields.state;
+    if matches!(*state, StoredState::Delayed { until } if until <= now) {
+        *state = StoredState::Ready;
     }
     job
 }
@@ -453,8 +454,9 @@ fn settled(mut job: StoredJob, now: Time) -> StoredJob {
 /// is reserved. So the job may have been reserved once more than the log says.
 fn is_same(job: &StoredJob, logged: &StoredJob) -> bool {
     let mut logged = logged.clone();
-    if job.counters.reserves == logged.counters.reserves + 1 {
-        logged.counters.reserves += 1;
+    let reserves = &mut logged.fields.counters.reserves;
+    if job.fields.counters.reserves == *reserves + 1 {
+        *reserves += 1;
     }
     *job == logged
 }

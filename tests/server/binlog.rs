@@ -2,8 +2,8 @@
 //! it.
 
 use beanpole::binlog::{Binlog, Options, SyncMode};
-use beanpole::engine::{Change, Counters, StoredJob, StoredState, Time};
-use beanpole::protocol::{Body, JobId, Priority, Seconds, TubeName};
+use beanpole::engine::{Change, JobFields, StoredJob, StoredState, Time};
+use beanpole::protocol::{Body, JobId, Seconds, TubeName};
 use nix::sys::signal::Signal;
 use nix::sys::stat::Mode;
 use nix::unistd::{User, geteuid, mkfifo};
@@ -236,18 +236,19 @@ fn a_clock_that_is_behind_is_reported_and_makes_no_delay_longer() {
         .expect("a clock");
     let tomorrow = Time::default() + now + Seconds(86_400);
     let job = StoredJob {
-        id: JobId(1),
-        tube: TubeName::default(),
-        body: Body::new(b"job"),
-        priority: Priority(0),
-        delay: Seconds(1),
-        ttr: Seconds(60),
-        created_at: tomorrow,
-        state: StoredState::Delayed {
-            until: tomorrow + Seconds(1),
+        fields: JobFields {
+            id: JobId(1),
+            delay: Seconds(1),
+            ttr: Seconds(60),
+            created_at: tomorrow,
+            state: StoredState::Delayed {
+                until: tomorrow + Seconds(1),
+            },
+            ..JobFields::default()
         },
-        counters: Counters::default(),
+        tube: TubeName::default(),
         options: None,
+        body: Body::new(b"job"),
     };
     let options = Options {
         dir: directory.path().to_owned(),
@@ -255,7 +256,7 @@ fn a_clock_that_is_behind_is_reported_and_makes_no_delay_longer() {
         segment_size: Options::SEGMENT_SIZE,
         wait: false,
     };
-    let jobs = BTreeMap::from([(job.id, job)]);
+    let jobs = BTreeMap::from([(JobId(1), job)]);
     let opened = Binlog::open(&options, BTreeMap::new()).unwrap_or_else(|error| panic!("{error}"));
     opened.binlog.append(&[Change::Put(JobId(1))], &jobs);
     opened.binlog.close().expect("it is kept");

@@ -249,7 +249,11 @@ fn jobs_move_from_beanstalkd_and_back() {
     let mut file = theirs::FILE_START.to_vec();
     // beanstalkd would lose the jobs behind the two long ones.
     let is_short = |id: &u64| !(7..=8).contains(id);
-    for job in opened.jobs.values().filter(|job| is_short(&job.id.0)) {
+    for job in opened
+        .jobs
+        .values()
+        .filter(|job| is_short(&job.fields.id.0))
+    {
         theirs::encode(job, &mut file);
     }
     let back = Folder::new();

@@ -1,16 +1,17 @@
 //! What a log holds, as the naive model has it.
 
-use crate::engine::{StoredJob, StoredOptions, StoredState};
+use crate::engine::{StoredJob, StoredState};
 use crate::protocol::JobId;
 use crate::simulator::naive::{Job, Options, State, Tombstone};
 
 /// A job of the log, as a job of the model.
 pub fn in_the_model(stored: StoredJob) -> Job {
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("clients send text");
-    let JobId(id) = stored.id;
+    let fields = stored.fields;
+    let JobId(id) = fields.id;
     Job {
         id,
-        state: match stored.state {
+        state: match fields.state {
             StoredState::Ready => State::Ready,
             StoredState::Delayed { until } => State::Delayed {
                 until: until.as_nanos(),
@@ -19,29 +20,25 @@ pub fn in_the_model(stored: StoredJob) -> Job {
             StoredState::Deleted { .. } => unreachable!("it is a key"),
         },
         tube: stored.tube.as_str().into(),
-        priority: stored.priority.0,
-        delay: stored.delay.0.into(),
-        ttr: stored.ttr.0.into(),
+        priority: fields.priority.0,
+        delay: fields.delay.0.into(),
+        ttr: fields.ttr.0.into(),
         body: text(stored.body.content()),
-        created: stored.created_at.as_nanos(),
-        reserves: stored.counters.reserves,
-        timeouts: stored.counters.timeouts,
-        releases: stored.counters.releases,
-        buries: stored.counters.buries,
-        kicks: stored.counters.kicks,
+        created: fields.created_at.as_nanos(),
+        reserves: fields.counters.reserves,
+        timeouts: fields.counters.timeouts,
+        releases: fields.counters.releases,
+        buries: fields.counters.buries,
+        kicks: fields.counters.kicks,
         bury_for: None,
-        options: stored.options.map_or_else(Options::default, |stored| {
-            let StoredOptions {
-                options,
-                failed_tries,
-            } = *stored;
+        options: stored.options.map_or_else(Options::default, |options| {
             let unique = options.unique;
             let limit = options.limit;
             Options {
                 unique: unique.map(|one| (one.key.to_string(), one.taken_for.0.into())),
                 limit: limit.map(|one| (one.key.to_string(), one.most as usize)),
                 tries: options.tries,
-                failed_tries,
+                failed_tries: fields.failed_tries,
             }
         }),
     }
@@ -49,12 +46,12 @@ pub fn in_the_model(stored: StoredJob) -> Job {
 
 /// What is left of a deleted job, as the model has it.
 pub fn tombstone_in_the_model(stored: StoredJob) -> Tombstone {
-    let options = stored.options.expect("it has a key").options;
-    let StoredState::Deleted { until } = stored.state else {
+    let options = stored.options.expect("it has a key");
+    let StoredState::Deleted { until } = stored.fields.state else {
         unreachable!("it is deleted");
     };
     Tombstone {
-        id: stored.id.0,
+        id: stored.fields.id.0,
         tube: stored.tube.to_string(),
         key: options.unique.expect("it has a key").key.to_string(),
         until: until.as_nanos(),

@@ -10,9 +10,9 @@ use crate::text::counted;
 use crate::text::json::{self, Json, json};
 use crate::text::output::{Output, WholeFile, complain, print};
 use beanpole::binlog::import;
-use beanpole::binlog::{Binlog as Log, Error, Options, Record, SyncMode, lens, put_len};
-use beanpole::engine::{Change, Counters, StoredJob, StoredState, Time};
-use beanpole::protocol::{Body, JobId, Priority, Seconds, TubeName};
+use beanpole::binlog::{Binlog as Log, Error, Options, Record, SyncMode, put_len};
+use beanpole::engine::{Change, JobFields, StoredJob, StoredState};
+use beanpole::protocol::{Body, JobId, Seconds, TubeName};
 use clap::{Args, ValueEnum, ValueHint};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -96,27 +96,28 @@ fn record_line(finding: &Finding) -> Option<Json> {
     };
     let line = match record {
         Ok(Record::Put(job)) => {
+            let fields = &job.fields;
             let mut line = json!({
-                "record": "job", "id": job.id.0, "tube": job.tube.as_str(),
-                "pri": job.priority.0, "delay": job.delay.0, "ttr": job.ttr.0,
-                "created-ns": job.created_at.as_nanos(),
+                "record": "job", "id": fields.id.0, "tube": job.tube.as_str(),
+                "pri": fields.priority.0, "delay": fields.delay.0, "ttr": fields.ttr.0,
+                "created-ns": fields.created_at.as_nanos(),
             });
-            add_state(&mut line, job.state, &job.counters);
-            if let Some(stored) = job.options.as_deref() {
-                line["options"] = stored.options.to_string().into();
-                line["tries-failed"] = stored.failed_tries.into();
+            add_state(&mut line, fields);
+            if let Some(options) = &job.options {
+                line["options"] = options.to_string().into();
+                line["tries-failed"] = fields.failed_tries.into();
             }
             let (key, body) = json::body(job.body.content());
             line[key] = body;
             line
         }
-        Ok(Record::Update(update)) => {
+        Ok(Record::Update(fields)) => {
             let mut line = json!({
-                "record": "update", "id": update.id.0, "pri": update.priority.0,
-                "delay": update.delay.0,
+                "record": "update", "id": fields.id.0, "pri": fields.priority.0,
+                "delay": fields.delay.0,
             });
-            add_state(&mut line, update.state, &update.counters);
-            line["tries-failed"] = update.failed_tries.into();
+            add_state(&mut line, fields);
+            line["tries-failed"] = fields.failed_tries.into();
             line
         }
         Ok(Record::Delete(id)) => json!({"record": "delete", "id": id.0}),
@@ -128,8 +129,8 @@ fn record_line(finding: &Finding) -> Option<Json> {
     Some(placed)
 }
 
-fn add_state(line: &mut Json, state: StoredState, counters: &Counters) {
-    let (name, number) = match state {
+fn add_state(line: &mut Json, fields: &JobFields) {
+    let (name, number) = match fields.state {
         StoredState::Ready => ("ready", None),
         StoredState::Delayed { until } => ("delayed", Some(("until-ns", until.as_nanos()))),
         StoredState::Buried { order } => ("buried", Some(("order", order))),
@@ -139,6 +140,7 @@ fn add_state(line: &mut Json, state: StoredState, counters: &Counters) {
     if let Some((key, number)) = number {
         line[key] = number.into();
     }
+    let counters = &fields.counters;
     line["reserves"] = counters.reserves.into();
     line["timeouts"] = counters.timeouts.into();
     line["releases"] = counters.releases.into();
@@ -221,22 +223,22 @@ impl Live {
         self.records += 1;
         match record {
             Ok(Record::Put(mut job)) => {
-                job.state = self.place(job.id, job.state, is_theirs);
+                self.place(&mut job.fields, is_theirs);
                 if !whole {
                     job.body = Body::new(b"");
                 }
-                self.lost.remove(&job.id);
-                self.jobs.insert(job.id, job);
+                self.lost.remove(&job.fields.id);
+                self.jobs.insert(job.fields.id, job);
             }
-            Ok(Record::Update(mut update)) => {
-                update.state = self.place(update.id, update.state, is_theirs);
-                if let Some(job) = self.jobs.get_mut(&update.id) {
-                    update.apply(job);
+            Ok(Record::Update(mut fields)) => {
+                self.place(&mut fields, is_theirs);
+                if let Some(job) = self.jobs.get_mut(&fields.id) {
+                    job.fields = fields;
                 } else if !is_theirs {
                     // The job may still come: compaction may have moved it here
                     // from a file that was removed. In a log of beanstalkd, an
                     // update before the complete job has no effect.
-                    self.lost.insert(update.id);
+                    self.lost.insert(fields.id);
                 }
             }
             Ok(Record::Delete(id)) => {
@@ -255,20 +257,20 @@ impl Live {
         }
     }
 
-    /// The state of this job, whose id is counted. If a job of beanstalkd is
-    /// buried, it gets a place in the order of burial, and keeps it as long as it
-    /// stays buried.
-    fn place(&mut self, id: JobId, state: StoredState, is_theirs: bool) -> StoredState {
-        self.highest = self.highest.max(id.0);
-        let before = self.jobs.get(&id).map(|job| job.state);
-        match (state, before) {
-            (state, _) if !is_theirs => state,
-            (StoredState::Buried { .. }, Some(buried @ StoredState::Buried { .. })) => buried,
-            (StoredState::Buried { .. }, _) => {
-                self.buried += 1;
-                StoredState::Buried { order: self.buried }
-            }
-            (other, _) => other,
+    /// Counts the id of a job. If a job of beanstalkd is buried, it gets a place in the
+    /// order of burial, and keeps it as long as it stays buried.
+    fn place(&mut self, fields: &mut JobFields, is_theirs: bool) {
+        self.highest = self.highest.max(fields.id.0);
+        if let StoredState::Buried { order } = &mut fields.state
+            && is_theirs
+        {
+            *order = match self.jobs.get(&fields.id).map(|job| job.fields.state) {
+                Some(StoredState::Buried { order }) => order,
+                _ => {
+                    self.buried += 1;
+                    self.buried
+                }
+            };
         }
     }
 }
@@ -369,14 +371,7 @@ fn repair(inspection: &Inspection, live: Live, new: &Path) -> Outcome<usize> {
     if id.0 > 0 && !jobs.contains_key(&id) {
         jobs.insert(id, ghost(id));
         write(&jobs, id)?;
-        let (tube_len, keys_len, body_len) = lens(&jobs[&id]);
-        let delete = Change::Delete {
-            id,
-            tube_len,
-            body_len,
-            keys_len,
-        };
-        log.append(&[delete], &jobs);
+        log.append(&[Change::Delete(id, jobs[&id].lengths())], &jobs);
     }
     log.close().map_err(|_| failed())?;
     Ok(count)
@@ -385,16 +380,14 @@ fn repair(inspection: &Inspection, live: Live, new: &Path) -> Outcome<usize> {
 /// A job whose only purpose is to use up an id.
 fn ghost(id: JobId) -> StoredJob {
     StoredJob {
-        id,
+        fields: JobFields {
+            id,
+            ttr: Seconds(1),
+            ..JobFields::default()
+        },
         tube: TubeName::default(),
-        body: Body::new(b""),
-        priority: Priority(0),
-        delay: Seconds(0),
-        ttr: Seconds(1),
-        created_at: Time::from_nanos(0),
-        state: StoredState::Ready,
-        counters: Counters::default(),
         options: None,
+        body: Body::new(b""),
     }
 }
 
@@ -406,7 +399,7 @@ fn export(_: &Inspection, live: Live, new: &Path) -> Outcome<usize> {
     // the file. So these jobs come last, ordered by size: all after such a job
     // are as large at least.
     let too_large = |job: &&StoredJob| Some(job.body.wire().len()).filter(|len| *len > ITS_LIMIT);
-    jobs.sort_by_key(|job| match job.state {
+    jobs.sort_by_key(|job| match job.fields.state {
         StoredState::Buried { order } => (too_large(job), Some(order)),
         _ => (too_large(job), None),
     });

@@ -71,7 +71,8 @@ impl Engine {
     }
 
     fn kick_one(&mut self, id: JobId, now: Time) {
-        self.reset_tries(id);
+        let job = self.jobs.get_mut(&id).expect("the job exists");
+        job.failed_tries = 0;
         self.record(Change::Update(id));
         self.change_state(id, State::Ready, Some(Event::Kick));
         self.serve(now);

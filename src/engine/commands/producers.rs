@@ -1,6 +1,6 @@
 //! What producers say: `put` and `use`.
 
-use crate::engine::job::{JOB_OVERHEAD, Job, State, StoredOptions};
+use crate::engine::job::{JOB_OVERHEAD, Job, State};
 use crate::engine::slab::{ConnectionIndex, TubeIndex};
 use crate::engine::{Change, ConnectionId, Engine, Outcome, Time};
 use crate::protocol::command::{AfterPut, Put};
@@ -96,8 +96,6 @@ impl Engine {
             Seconds(0) => State::Ready,
             delay => State::Delayed { until: now + delay },
         };
-        let options = put.options;
-        let options = options.map(|options| Box::new(StoredOptions::new(*options)));
         let job = Job {
             body,
             created_at: now,
@@ -107,7 +105,8 @@ impl Engine {
             delay: put.delay,
             ttr: put.ttr,
             counters: Counters::default(),
-            options,
+            failed_tries: 0,
+            options: put.options,
         };
         self.add(id, job);
         self.record(Change::Put(id));

@@ -3,7 +3,7 @@
 
 use crate::engine::connection::{MAX_WATCHED, Unfinished, WATCHED_FREELY};
 use crate::engine::counts::Event;
-use crate::engine::job::{Job, State};
+use crate::engine::job::{Job, Lengths, State};
 use crate::engine::slab::ConnectionIndex;
 use crate::engine::{Change, Engine, Outcome, Time, WATCH_OVERHEAD};
 use crate::protocol::{JobId, Priority, Reply, Seconds, TubeName};
@@ -77,13 +77,12 @@ impl Engine {
         self.leave_tombstone(id, &job, now);
         let tube = &mut self.tubes[job.tube];
         tube.deletes += 1;
-        let deleted = Change::Delete {
-            id,
-            tube_len: tube.name.as_str().len(),
-            body_len: job.body.wire().len(),
-            keys_len: job.keys_len(),
+        let lengths = Lengths {
+            tube: tube.name.as_str().len(),
+            keys: job.keys_len(),
+            body: job.body.wire().len(),
         };
-        self.record(deleted);
+        self.record(Change::Delete(id, lengths));
         self.remove_tube_if_unused(job.tube);
         self.effects.unneeded_bodies.push(job.body);
         self.serve(now);

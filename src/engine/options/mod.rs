@@ -34,13 +34,13 @@ impl Engine {
 
     /// Notes the options of a job that is in no collection yet.
     pub(super) fn attach(&mut self, id: JobId, job: &mut Job) {
-        let Some(stored) = &mut job.options else {
+        let Some(options) = &mut job.options else {
             return;
         };
-        if let Some(unique) = &stored.options.unique {
+        if let Some(unique) = &options.unique {
             self.unique.take(&self.tubes[job.tube].name, unique, id);
         }
-        if let Some(limit) = &mut stored.options.limit {
+        if let Some(limit) = &mut options.limit {
             // All jobs with the same key share its text.
             if let Some((known, _)) = self.jobs_by_key.get_key_value(&limit.key) {
                 limit.key = known.clone();
@@ -64,14 +64,14 @@ impl Engine {
 
     /// What `stats-job` shows of the options of a job.
     pub(super) fn option_stats(&self, job: &Job) -> Option<Box<OptionStats>> {
-        let stored = job.options.as_deref()?;
-        let tries = stored.options.tries.unwrap_or(0);
+        let options = job.options.as_deref()?;
+        let tries = options.tries.unwrap_or(0);
         Some(Box::new(OptionStats {
-            options: stored.options.clone(),
+            options: options.clone(),
             free: job
                 .limit()
                 .map_or(0, |limit| self.jobs_by_key[&limit.key].free()),
-            tries_left: tries.saturating_sub(stored.failed_tries),
+            tries_left: tries.saturating_sub(job.failed_tries),
         }))
     }
 }

@@ -11,23 +11,13 @@ impl Engine {
     /// connection has closed.
     pub(in crate::engine) fn state_after_failed_try(&mut self, id: JobId) -> State {
         let job = self.jobs.get_mut(&id).expect("the job exists");
-        if let Some(stored) = &mut job.options
-            && let Some(tries) = stored.options.tries
-        {
-            stored.failed_tries = stored.failed_tries.saturating_add(1);
-            if stored.failed_tries >= tries {
+        if let Some(tries) = job.options.as_ref().and_then(|options| options.tries) {
+            job.failed_tries = job.failed_tries.saturating_add(1);
+            if job.failed_tries >= tries {
                 self.tubes[job.tube].count(Event::Bury, &mut job.counters);
                 return self.buried_last();
             }
         }
         State::Ready
-    }
-
-    /// Gives a job that is kicked all its tries again.
-    pub(in crate::engine) fn reset_tries(&mut self, id: JobId) {
-        let job = self.jobs.get_mut(&id).expect("the job exists");
-        if let Some(stored) = &mut job.options {
-            stored.failed_tries = 0;
-        }
     }
 }

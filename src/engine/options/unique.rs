@@ -4,13 +4,11 @@
 //! A tombstone has the id of its deleted job until the key is free. In the binlog it
 //! replaces the job.
 
-use crate::engine::job::{Job, OPTIONS_OVERHEAD, StoredOptions};
+use crate::engine::job::{Job, JobFields, OPTIONS_OVERHEAD};
 use crate::engine::slab::TubeIndex;
 use crate::engine::{Change, Engine, Owner, StoredJob, StoredState, Time};
 use crate::protocol::command::Put;
-use crate::protocol::{
-    Body, Counters, JobId, Key, Priority, PutOptions, Reply, Seconds, TubeName, Unique,
-};
+use crate::protocol::{Body, JobId, Key, PutOptions, Reply, Seconds, TubeName, Unique};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The keys that are taken.
@@ -53,21 +51,20 @@ impl Engine {
             && unique.taken_for > Seconds(0)
         {
             self.restore_tombstone(StoredJob {
-                id,
-                tube: self.tubes[job.tube].name.clone(),
-                body: Body::new(b""),
-                priority: Priority(0),
-                delay: Seconds(0),
-                ttr: Seconds(1),
-                created_at: Time::default(),
-                state: StoredState::Deleted {
-                    until: now + unique.taken_for,
+                fields: JobFields {
+                    id,
+                    ttr: Seconds(1),
+                    state: StoredState::Deleted {
+                        until: now + unique.taken_for,
+                    },
+                    ..JobFields::default()
                 },
-                counters: Counters::default(),
-                options: Some(Box::new(StoredOptions::new(PutOptions {
+                tube: self.tubes[job.tube].name.clone(),
+                options: Some(Box::new(PutOptions {
                     unique: Some(unique.clone()),
                     ..PutOptions::default()
-                }))),
+                })),
+                body: Body::new(b""),
             });
         }
     }
@@ -75,10 +72,11 @@ impl Engine {
     /// Takes the key of a deleted job again.
     pub(in crate::engine) fn restore_tombstone(&mut self, stored: StoredJob) {
         if let Some((unique, until)) = stored.taken_key() {
-            self.unique.take(&stored.tube, unique, stored.id);
+            let id = stored.fields.id;
+            self.unique.take(&stored.tube, unique, id);
             self.memory += memory(unique);
-            self.unique.ends.insert((until, stored.id));
-            self.unique.tombstones.insert(stored.id, Box::new(stored));
+            self.unique.ends.insert((until, id));
+            self.unique.tombstones.insert(id, Box::new(stored));
             self.set_keys_timer();
         }
     }
@@ -137,12 +135,7 @@ impl Engine {
         {
             let stored = self.forget_key(id).expect("what ends is taken");
             self.effects.steps += 1;
-            self.record(Change::Delete {
-                id,
-                tube_len: stored.tube.as_str().len(),
-                body_len: stored.body.wire().len(),
-                keys_len: stored.options.map(|stored| stored.options.keys_len()),
-            });
+            self.record(Change::Delete(id, stored.lengths()));
             *left -= 1;
         }
     }

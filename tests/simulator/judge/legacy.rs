@@ -93,7 +93,9 @@ impl Legacy {
             let is_later = |job: &StoredJob| later.iter().any(|told| is_same(job, told));
             let mut pairs = found.iter().zip(told);
             found.len() == told.len()
-                && pairs.all(|(job, told)| is_same(job, told) || job.id == told.id && is_later(job))
+                && pairs.all(|(job, told)| {
+                    is_same(job, told) || job.fields.id == told.fields.id && is_later(job)
+                })
         };
         let explained = self
             .history
@@ -118,8 +120,9 @@ impl Legacy {
 }
 
 fn settled(mut job: StoredJob, now: Time) -> StoredJob {
-    if matches!(job.state, StoredState::Delayed { until } if until <= now) {
-        job.state = StoredState::Ready;
+    let state = &mut job.fields.state;
+    if matches!(*state, StoredState::Delayed { until } if until <= now) {
+        *state = StoredState::Ready;
     }
     job
 }
@@ -128,16 +131,17 @@ fn settled(mut job: StoredJob, now: Time) -> StoredJob {
 /// logged. But if the job is logged again later, its counter has one more.
 fn is_same(job: &StoredJob, told: &StoredJob) -> bool {
     let mut told = told.clone();
-    if job.counters.reserves == told.counters.reserves + 1 {
-        told.counters.reserves += 1;
+    let reserves = &mut told.fields.counters.reserves;
+    if job.fields.counters.reserves == *reserves + 1 {
+        *reserves += 1;
     }
     *job == told
 }
 
 /// The job without its times.
 fn timeless(mut job: StoredJob) -> StoredJob {
-    job.created_at = Time::default();
-    job.state = match job.state {
+    job.fields.created_at = Time::default();
+    job.fields.state = match job.fields.state {
         StoredState::Delayed { .. } => StoredState::Ready,
         StoredState::Deleted { .. } => StoredState::Deleted {
             until: Time::default(),

@@ -8,7 +8,7 @@ mod legacy;
 pub use engine::Engine;
 pub use legacy::{Degree, Legacy};
 
-use crate::binlog::{Record, Update};
+use crate::binlog::Record;
 use crate::engine::{Change, ConnectionId, Outcome, StoredJob, StoredState, Time};
 use crate::protocol::framing::NoBody;
 use crate::protocol::{JobId, Reply};
@@ -521,7 +521,7 @@ impl Judge {
 
     fn order_burials(&mut self, engine: &Real) {
         self.model
-            .order_burials(|id| match engine.stored(JobId(id))?.state {
+            .order_burials(|id| match engine.stored(JobId(id))?.fields.state {
                 StoredState::Buried { order } => Some(order),
                 _ => None,
             });
@@ -602,10 +602,10 @@ impl Judge {
             Change::Put(id) => engine.stored(id).map(Record::Put),
             Change::Update(id) => {
                 let stored = engine.stored(id);
-                stored.map(|job| Record::Update(Update::of(&job)))
+                stored.map(|job| Record::Update(job.fields))
             }
             // If its key is still taken, something is left of it.
-            Change::Delete { id, .. } => {
+            Change::Delete(id, _) => {
                 let rest = engine.stored(id);
                 Some(rest.map_or(Record::Delete(id), Record::Put))
             }
