@@ -130,7 +130,7 @@
 //! | one more file for a long put, lengthened piece by piece | short puts do not wait for those of a long one | `short_puts_do_not_wait_for_the_files_of_a_long_one` |
 //! | credit for compaction | the bound on disk use | `disk_use_stays_bounded_under_endless_puts_and_deletes_beside_live_jobs` |
 //! | compaction for a put, bound on live bytes | on a full disk a delete makes room for the next put | `a_delete_on_a_full_disk_makes_room_for_the_next_put` |
-//! | shorter segments at the first start, longer ones later | a small disk suffices | `segments_are_short_enough_for_four_to_fit_and_longer_when_there_is_more_room` |
+//! | segments take at most an eighth of the room (`recovery`) | a small disk suffices | `a_segment_takes_an_eighth_of_the_room_if_that_is_less_than_asked_for`, `a_start_on_a_full_disk_admits_puts_as_soon_as_before` |
 //! | unsharing of copied blocks (reflinks) | a copy of the directory takes no room that deletes need | `a_copy_that_shares_its_blocks_takes_no_room_that_deletes_need` |
 //! | names are synced first (`recovery`) | a kill between a rename and its sync loses nothing | the simulator: `a job is acknowledged only when the name of its segment is durable` |
 //! | the first segment has its name before others are prepared (`recovery`) | a log that has lost all its segments is not taken for a new one | `a_log_that_lost_all_its_segments_is_not_taken_for_a_new_one` |

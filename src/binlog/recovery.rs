@@ -28,6 +28,8 @@ use std::sync::Arc;
 /// A higher `-s` counts as this. (A segment with a job that needs more is longer all the
 /// same.)
 const LONGEST_SEGMENT: u64 = 1 << 30;
+/// Where there is little room, a segment takes this fraction (1/8) of it.
+const ROOM_PART: u64 = 8;
 
 /// Opens the binlog in any storage, as [`Binlog::open`] does in a directory.
 pub fn recover<J: Jobs>(
@@ -138,30 +140,18 @@ pub(super) struct Opening {
 }
 
 impl Opening {
-    /// Begins the first segment of a binlog. It is shorter if the disk has too little
-    /// room for four: for this one and for three prepared segments, of which two are made
-    /// here. These are made last, so they show that there was a first segment.
+    /// Begins the first segment of a binlog, if the disk has room for four: for this one
+    /// and for three prepared segments, of which two are made here. These are made last,
+    /// so they show that there was a first segment.
     ///
     /// In a takeover from beanstalkd, `floor` is what headers name as the oldest segment
     /// that is needed.
-    pub fn begin(
-        &mut self,
-        next_id: JobId,
-        number: u32,
-        floor: Option<u32>,
-    ) -> Result<Binlog, Error> {
-        let asked = self.asked_len().next_multiple_of(BLOCK);
-        let mut len = asked;
+    pub fn begin(&self, next_id: JobId, number: u32, floor: Option<u32>) -> Result<Binlog, Error> {
+        self.remove_prepared()?;
+        let len = self.segment_len(0, &[]);
         let storage = &*self.storage;
-        let first = loop {
-            self.remove_prepared()?;
-            match prepare(storage, 0, 4 * len, len) {
-                Err(error) if error.is_full() && len > BLOCK => {
-                    len = (len / 2).next_multiple_of(BLOCK);
-                }
-                made => break made?,
-            }
-        };
+        // Not every file system says how much room a quota leaves.
+        let first = prepare(storage, 0, 4 * len, len)?;
         let cut = first.file.set_len(len);
         cut.map_err(Error::on("cut", PREPARED))?;
         let header = Header {
@@ -178,15 +168,11 @@ impl Opening {
         let binlog = self.binlog(live, writer, len, Vec::new());
         binlog.tail().floor = floor;
         binlog.run_upkeep();
-        let why = binlog.tail().no_room.clone();
-        if why.is_some_and(|error| !error.is_full()) {
-            return Err(binlog.into_error());
+        let has_prepared = binlog.tail().no_room.is_none();
+        match has_prepared {
+            true => Ok(binlog),
+            false => Err(binlog.into_error()),
         }
-        if len < asked {
-            let told = format!("no room for segments of {asked} bytes; they have {len}");
-            self.notices.push(told);
-        }
-        Ok(binlog)
     }
 
     /// Continues a binlog of our own, with the segments in `run`: those from the oldest
@@ -224,7 +210,6 @@ impl Opening {
         let writer = Writer::new(found.place(*end), file.clone());
         let prepared = adopt(&*self.storage)?;
         let binlog = self.binlog(live, writer, len, prepared);
-        self.lengthen_segments(&binlog);
         // On shared storage we write no record after those of another server:
         // it may still write there.
         if self.storage.is_shared() && binlog.begin_segment().is_err() {
@@ -273,40 +258,32 @@ impl Opening {
 
     /// The binlog that continues at the offset of this writer, in a file of this
     /// length.
-    ///
-    /// If there was no room for segments as long as the options ask for, they stay as
-    /// short as they were, until [`lengthen_segments`](Self::lengthen_segments) finds
-    /// room for longer prepared ones. Otherwise room that suffices for short prepared
-    /// segments would not suffice for longer ones, and puts would be refused.
     fn binlog(&self, live: LiveBytes, writer: Writer, len: u64, prepared: Vec<Prepared>) -> Binlog {
-        let lens = prepared.iter().map(|prepared| prepared.len);
-        let longest = lens.fold(len.max(BLOCK), u64::max);
-        let size = self.asked_len().min(longest);
+        let size = self.segment_len(len, &prepared);
         let tail = Tail::new(live, size, (writer.place.offset, len), prepared);
         let storage = self.storage.clone();
         Binlog::new(storage, self.sync, self.segment_size, tail, writer)
     }
 
-    /// Lets segments be as long as the options ask for, if there is room for prepared
-    /// segments of that length.
-    fn lengthen_segments(&self, binlog: &Binlog) {
-        let (was, asked) = (binlog.tail().segment_size, self.asked_len());
-        if was < asked {
-            binlog.tail().segment_size = asked;
-            // As if a put waited: then as many are prepared as it needs.
-            let _room = binlog.tail().wait_for_room(0);
-            binlog.run_upkeep();
-            if binlog.tail().no_room.is_some() {
-                binlog.tail().segment_size = was;
-                // If this fails as well, puts are refused, and each of them tries again.
-                binlog.run_upkeep();
-            }
-        }
+    /// The length of a segment from this start on, if the newest file and the prepared
+    /// ones have these lengths: as the options ask for it, but at most an eighth of the
+    /// room for prepared segments. If the shortest one is longer than that, it stays as
+    /// it is: on a disk that others have filled, they could take what is cut off. So no
+    /// start makes puts impossible: prepared segments are long enough, or certainly have
+    /// room to become so.
+    fn segment_len(&self, newest: u64, prepared: &[Prepared]) -> u64 {
+        let lens = prepared.iter().map(|prepared| prepared.len);
+        let shortest = lens.clone().min().unwrap_or(newest);
+        let free = self.storage.free();
+        let room = free.map_or(u64::MAX, |free| free + lens.sum::<u64>());
+        let most = shortest.max(room / ROOM_PART);
+        self.asked_len().min(most - most % BLOCK).max(BLOCK)
     }
 
     /// The length of a segment, by `-s`.
     pub fn asked_len(&self) -> u64 {
-        self.segment_size.clamp(BLOCK, LONGEST_SEGMENT)
+        let len = self.segment_size.clamp(BLOCK, LONGEST_SEGMENT);
+        len.next_multiple_of(BLOCK)
     }
 
     /// Removes prepared segments, of a first start that was interrupted or of a takeover
@@ -342,8 +319,13 @@ impl Opening {
     }
 
     /// The result of opening: the binlog and all that it held.
-    pub fn opened<J>(self, binlog: Binlog, jobs: J) -> Opened<J> {
+    pub fn opened<J>(mut self, binlog: Binlog, jobs: J) -> Opened<J> {
         let next_id = binlog.tail().live.next_id;
+        let (asked, len) = (self.asked_len(), binlog.tail().segment_size);
+        if len < asked {
+            let told = format!("no room for segments of {asked} bytes; they have {len}");
+            self.notices.push(told);
+        }
         Opened {
             binlog: Arc::new(binlog),
             jobs,

@@ -17,37 +17,42 @@ fn start(disk: &Disk) -> Result<Vec<String>, Error> {
 
 const SHORTER: &str = "no room for segments of 8192 bytes; they have 4096";
 
+/// Such as a quota that the file system does not count.
 #[test]
-fn a_disk_that_is_full_at_the_start_makes_segments_shorter_and_no_other_error_does() {
-    let fails = |kind| {
-        (1..).find_map(|operation| {
+fn a_first_start_that_finds_less_room_than_the_file_system_says_fails_and_leaves_nothing() {
+    for kind in [ErrorKind::QuotaExceeded, ErrorKind::Other] {
+        let refused = |operation| {
             let disk = Disk::default();
             disk.fail_at(operation, kind);
-            let notices = start(&disk);
-            (disk.failed() == Some("allocate")).then_some(notices)
-        })
-    };
-    assert_eq!(fails(ErrorKind::StorageFull).unwrap().unwrap(), [SHORTER]);
-    let error = fails(ErrorKind::Other).unwrap().unwrap_err().to_string();
-    assert!(error.starts_with("cannot prepare binlog.spare"), "{error}");
+            let started = start(&disk);
+            (disk.failed() == Some("allocate")).then(|| (started, disk.names()))
+        };
+        let (started, left) = (1..).find_map(refused).unwrap();
+        let error = started.unwrap_err().to_string();
+        assert!(error.starts_with("cannot prepare binlog.spare"), "{error}");
+        assert!(left.is_empty(), "{left:?}");
+    }
 }
 
-/// There are three prepared segments beside the first one.
+/// After the first start there are the first segment and two prepared ones.
 #[test]
-fn segments_are_short_enough_for_four_to_fit_and_longer_when_there_is_more_room() {
+fn a_segment_takes_an_eighth_of_the_room_if_that_is_less_than_asked_for() {
     let disk = Disk::default();
     let none: [&str; 0] = [];
     for (capacity, told, len) in [
-        (8 * SIZE - 1, &[SHORTER][..], SIZE),
-        (7 * SIZE - 1, &none, SIZE),
-        (7 * SIZE, &none, 2 * SIZE),
+        (16 * SIZE - 1, &[SHORTER][..], SIZE),
+        (17 * SIZE - 1, &[SHORTER], SIZE),
+        (17 * SIZE, &none, 2 * SIZE),
+        (6 * SIZE, &none, 2 * SIZE),
     ] {
         disk.set_capacity(Some(capacity));
-        assert_eq!(start(&disk).unwrap(), told);
+        let opened = start_with(&disk, SyncMode::Always, 2 * SIZE).unwrap();
+        assert_eq!(opened.notices, told, "{capacity}");
+        opened.binlog.work_once().unwrap();
         assert_eq!(disk.contents("binlog.spare2").len() as u64, len);
     }
     let disk = Disk::default();
-    disk.set_capacity(Some(8 * SIZE));
+    disk.set_capacity(Some(16 * SIZE));
     assert_eq!(start(&disk).unwrap(), none);
 }
 
