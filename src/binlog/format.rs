@@ -73,7 +73,7 @@ use crate::engine::{Counters, JobFields, Lengths, StoredJob, StoredState, Time};
 use crate::protocol::framing::MAX_LINE;
 use crate::protocol::{Body, JobId, Priority, PutOptions, Seconds, TubeName};
 use crc32fast::Hasher;
-use std::collections::HashSet;
+use std::borrow::Cow;
 
 /// Length of a segment's header.
 pub const HEADER_LEN: u64 = 44;
@@ -335,7 +335,7 @@ impl Record {
     pub(super) fn len(&self) -> u64 {
         let len = match self {
             Record::Put(job) => {
-                let text_len = text_len(job);
+                let text_len = text(job).len();
                 let text_len = number_len(text_len as u64) + text_len;
                 job.fields.len() + text_len + job.body.wire().len()
             }
@@ -358,12 +358,9 @@ impl Record {
         match self {
             Record::Put(job) => {
                 job.fields.encode(PUT, out);
-                encode_number(text_len(job) as u64, out);
-                out.extend_from_slice(job.tube.as_str().as_bytes());
-                if let Some(options) = &job.options {
-                    out.push(b' ');
-                    out.extend_from_slice(options.to_string().as_bytes());
-                }
+                let text = text(job);
+                encode_number(text.len() as u64, out);
+                out.extend_from_slice(text.as_bytes());
                 body = job.body.wire();
             }
             Record::Update(fields) => fields.encode(UPDATE, out),
@@ -383,20 +380,26 @@ impl Record {
         body
     }
 
-    /// The record in these bytes; `None` if they make no sense.
-    pub(super) fn decode(bytes: &[u8], tubes: &mut Tubes) -> Option<Record> {
+    /// The record in these bytes; `None` if they make no sense. `tube` is that of the
+    /// last put that was read: most jobs are in the same one, and share its name.
+    pub(super) fn decode(bytes: &[u8], tube: &mut Option<TubeName>) -> Option<Record> {
         let mut bytes = Decoder(bytes);
         let kind = bytes.u8()?;
         let record = match kind & WHAT {
             PUT if kind < NO_KIND => {
                 let fields = JobFields::decode(kind, &mut bytes)?;
                 let text_len = usize::try_from(bytes.number()?).ok()?;
-                let text = bytes.take(text_len)?;
+                let text = bytes.0.split_off(..text_len)?;
                 let end = text.iter().position(|byte| *byte == b' ');
-                let (tube, options) = text.split_at(end.unwrap_or(text.len()));
+                let (name, options) = text.split_at(end.unwrap_or(text.len()));
+                let is_same = |tube: &TubeName| tube.as_str().as_bytes() == name;
+                *tube = tube
+                    .take()
+                    .filter(is_same)
+                    .or_else(|| TubeName::parse(name));
                 let job = StoredJob {
                     fields,
-                    tube: tubes.name(tube)?,
+                    tube: tube.clone()?,
                     options: match options {
                         [] => None,
                         options => Some(Box::new(PutOptions::parse(options)?)),
@@ -426,11 +429,13 @@ fn is_tombstone(job: &StoredJob) -> bool {
     job.options.as_deref().is_some_and(is_key) && job.body.content().is_empty()
 }
 
-/// The length of the name of a job's tube and of its options.
-fn text_len(job: &StoredJob) -> usize {
-    let options = job.options.as_ref();
-    let options_len = options.map_or(0, |options| 1 + options.to_string().len());
-    job.tube.as_str().len() + options_len
+/// The name of a job's tube, and its options.
+fn text(job: &StoredJob) -> Cow<'_, str> {
+    let tube = job.tube.as_str();
+    match &job.options {
+        Some(options) => format!("{tube} {options}").into(),
+        None => tube.into(),
+    }
 }
 
 /// The longest options without the keys.
@@ -575,17 +580,9 @@ fn encode_number(mut number: u64, out: &mut Vec<u8>) {
 /// Reads bytes field by field; `None` when there are not enough bytes.
 struct Decoder<'a>(&'a [u8]);
 
-impl<'a> Decoder<'a> {
-    fn take(&mut self, len: usize) -> Option<&'a [u8]> {
-        let (field, rest) = self.0.split_at_checked(len)?;
-        self.0 = rest;
-        Some(field)
-    }
-
+impl Decoder<'_> {
     fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (field, rest) = self.0.split_first_chunk()?;
-        self.0 = rest;
-        Some(*field)
+        self.0.split_off(..N)?.try_into().ok()
     }
 
     fn u8(&mut self) -> Option<u8> {
@@ -629,28 +626,6 @@ impl<'a> Decoder<'a> {
     fn id(&mut self) -> Option<JobId> {
         let id = self.number().filter(|id| *id < u64::MAX - 1)?;
         Some(JobId(id))
-    }
-}
-
-/// The names of tubes read so far, so that each is in memory once.
-#[derive(Default)]
-pub struct Tubes {
-    names: HashSet<TubeName>,
-    /// The one that was read last. Most often the next job is in the same tube.
-    last: Option<TubeName>,
-}
-
-impl Tubes {
-    /// The name in these bytes, if they are one.
-    pub fn name(&mut self, bytes: &[u8]) -> Option<TubeName> {
-        let is_it = |name: &&TubeName| name.as_str().as_bytes() == bytes;
-        if self.last.as_ref().filter(is_it).is_none() {
-            let known = self.names.get(std::str::from_utf8(bytes).ok()?);
-            let name = known.cloned().or_else(|| TubeName::parse(bytes))?;
-            self.names.insert(name.clone());
-            self.last = Some(name);
-        }
-        self.last.clone()
     }
 }
 
@@ -870,7 +845,7 @@ mod tests {
     }
 
     fn decode(bytes: &[u8]) -> Option<Record> {
-        Record::decode(bytes, &mut Tubes::default())
+        Record::decode(bytes, &mut None)
     }
 
     #[test]

@@ -27,7 +27,7 @@
 //! 1 ready, 2 reserved, 3 buried, 4 delayed.
 
 use super::error::Error;
-use super::format::{HEADER_LEN, Record, Tubes, counters, put_len, segment_name};
+use super::format::{HEADER_LEN, Record, counters, put_len, segment_name};
 use super::recovery::{Opening, apply};
 use super::segment::{Found, Kind, Window, numbers};
 use super::tail::{BLOCK, LEFT_BY_PUT};
@@ -64,10 +64,9 @@ impl<'a, J: Jobs> Theirs<'a, J> {
             unread: BTreeMap::new(),
             buried: 0,
         };
-        let mut tubes = Tubes::default();
         for file in files {
             if let Kind::Beanstalkd(format) = file.kind {
-                let unread = read(file, format, &mut tubes, &mut |_, id, record| {
+                let unread = read(file, format, &mut |_, id, record| {
                     theirs.apply(id, record, file.number);
                 })?;
                 if let Some(Unread { offset, flaw, .. }) = unread {
@@ -367,12 +366,11 @@ pub struct Unread {
 pub fn read(
     file: &Found,
     format: Format,
-    tubes: &mut Tubes,
     each: &mut dyn FnMut(u64, JobId, Option<Record>),
 ) -> Result<Option<Unread>, Error> {
     let (mut window, mut offset) = (file.window()?, 4);
     let (flaw, is_cut_off) = loop {
-        match next(&mut window, offset, format, tubes)? {
+        match next(&mut window, offset, format)? {
             Next::Record { end, id, record } => {
                 each(offset, id, record);
                 offset = end;
@@ -407,12 +405,7 @@ enum Next {
 }
 
 /// Reads what follows at an offset. The order of a buried job is left 0.
-fn next(
-    window: &mut Window,
-    offset: u64,
-    format: Format,
-    tubes: &mut Tubes,
-) -> Result<Next, Error> {
+fn next(window: &mut Window, offset: u64, format: Format) -> Result<Next, Error> {
     let (name_at, name_len) = format.name_len(window.at(offset, 8)?);
     let name_len = usize::try_from(name_len.unwrap_or(0)).unwrap_or(usize::MAX);
     if name_len > TubeName::MAX_LEN {
@@ -441,7 +434,7 @@ fn next(
         false => Record::Update(job.fields),
     });
     if !name.is_empty() {
-        let Some(tube) = tubes.name(name) else {
+        let Some(tube) = TubeName::parse(name) else {
             return Ok(Next::Nonsense("no tube has such a name"));
         };
         let body = window.at(end, job.body_len)?;

@@ -10,9 +10,7 @@
 
 use super::error::{Error, REPAIR, is_full};
 use super::files::{Prepared, adopt, name_segment, prepare};
-use super::format::{
-    HEADER_LEN, Header, PREPARED, Record, Tubes, prepared_slot, put_len, shows_segment,
-};
+use super::format::{HEADER_LEN, Header, PREPARED, Record, prepared_slot, put_len, shows_segment};
 use super::import;
 use super::log::Writer;
 use super::segment::{End, Found, Kind, Reader, find};
@@ -94,8 +92,7 @@ fn oldest_needed(newest: &Found) -> Result<u32, Error> {
     let mut oldest = newest.header().map_or(0, |header| header.oldest);
     if oldest < newest.number {
         let mut reader = Reader::new(newest, HEADER_LEN, None)?;
-        let mut tubes = Tubes::default();
-        while let Some((_, record)) = reader.next(&mut tubes)? {
+        while let Some((_, record)) = reader.next_record()? {
             if let Record::Mark(number) = record {
                 oldest = oldest.max(number);
             }
@@ -227,7 +224,6 @@ impl Opening {
         jobs: &mut impl Jobs,
     ) -> Result<(LiveBytes, Newest<'a>), Error> {
         let mut live = LiveBytes::new(JobId(1));
-        let mut tubes = Tubes::default();
         let mut newest: Option<Newest> = None;
         for (index, found) in segments.iter().enumerate() {
             let header = found.header().expect("they are segments");
@@ -238,7 +234,7 @@ impl Opening {
             let file = self.storage.open(&found.name());
             let file = file.map_err(Error::on("write to", found.name()))?;
             let mut reader = Reader::new(found, HEADER_LEN, next.as_ref())?;
-            while let Some((_, record)) = reader.next(&mut tubes)? {
+            while let Some((_, record)) = reader.next_record()? {
                 replay_record(record, &mut live, jobs);
             }
             let after = reader.end()?;

@@ -3,11 +3,11 @@
 
 use super::error::Error;
 use super::format::{
-    FRAME_LEN, Frame, HEADER_LEN, Header, Place, Record, Tubes, VERSION, segment_name,
-    segment_number,
+    FRAME_LEN, Frame, HEADER_LEN, Header, Place, Record, VERSION, segment_name, segment_number,
 };
 use super::import;
 use super::storage::{CHUNK, File, Storage};
+use crate::protocol::TubeName;
 use std::sync::Arc;
 
 /// How many bytes of a file's start are read to find out which program wrote
@@ -262,6 +262,8 @@ pub struct Reader<'a> {
     pub later: u64,
     end: u64,
     has_next: bool,
+    /// Of the last put.
+    tube: Option<TubeName>,
 }
 
 impl<'a> Reader<'a> {
@@ -280,11 +282,12 @@ impl<'a> Reader<'a> {
             later: offset + 1,
             end,
             has_next: next.is_some(),
+            tube: None,
         })
     }
 
     /// The next record and its offset; `None` if no record begins at `offset`.
-    pub fn next(&mut self, tubes: &mut Tubes) -> Result<Option<(u64, Record)>, Error> {
+    pub fn next_record(&mut self) -> Result<Option<(u64, Record)>, Error> {
         let offset = self.offset;
         self.later = offset + 1;
         let Some(frame) = self.frame()?.filter(|frame| !frame.is_continued()) else {
@@ -299,7 +302,7 @@ impl<'a> Reader<'a> {
         if !frame.announces(bytes) {
             return Ok(None);
         }
-        let Some(record) = Record::decode(bytes, tubes) else {
+        let Some(record) = Record::decode(bytes, &mut self.tube) else {
             let flaw = "the checksum of this record is right, but its fields are not valid";
             return Err(self.window.found.damaged(offset, flaw));
         };

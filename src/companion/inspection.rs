@@ -5,7 +5,7 @@
 //! after it: the checksum of a frame depends on its place, so a frame whose
 //! checksum is right was written at that very place.
 
-use beanpole::binlog::format::{HEADER_LEN, Header, Record, Tubes};
+use beanpole::binlog::format::{HEADER_LEN, Header, Record};
 use beanpole::binlog::import;
 use beanpole::binlog::recovery::shows_segments;
 use beanpole::binlog::segment::{End, Found, Kind, Reader, find};
@@ -81,7 +81,6 @@ impl Inspection {
             tell(Finding::Gone);
         }
         let mut oldest = 0;
-        let mut tubes = Tubes::default();
         for (index, file) in self.files.iter().enumerate() {
             let later = &self.files[index + 1..];
             let is_newest = later.iter().all(|file| matches!(file.kind, Kind::Nothing));
@@ -90,7 +89,7 @@ impl Inspection {
                     oldest = oldest.max(header.oldest);
                     let next = later.first().filter(|next| next.number == file.number + 1);
                     let next = next.and_then(Found::header);
-                    read_segment(file, next.as_ref(), is_newest, &mut tubes, &mut |finding| {
+                    read_segment(file, next.as_ref(), is_newest, &mut |finding| {
                         if let Finding::Record(_, Record::Mark(needed)) = finding {
                             oldest = oldest.max(needed);
                         }
@@ -99,13 +98,13 @@ impl Inspection {
                 }
                 Kind::Damaged(flaw) => {
                     tell(unreadable(file, 0, HEADER_LEN.min(file.len), flaw));
-                    read_segment(file, None, false, &mut tubes, tell)?;
+                    read_segment(file, None, false, tell)?;
                 }
                 Kind::Beanstalkd(format) => {
                     let mut told = |offset, id, record| {
                         tell(Finding::Theirs(at(file, offset), id, record));
                     };
-                    let unread = import::read(file, format, &mut tubes, &mut told)?;
+                    let unread = import::read(file, format, &mut told)?;
                     if let Some(unread) = unread {
                         let (offset, len) = (unread.offset, file.len - unread.offset);
                         tell(match unread.is_cut_off && is_newest {
@@ -136,7 +135,6 @@ fn read_segment(
     file: &Found,
     next: Option<&Header>,
     is_newest: bool,
-    tubes: &mut Tubes,
     tell: &mut dyn FnMut(Finding),
 ) -> Result<(), Error> {
     // The header of the next segment says where the records of this one end.
@@ -150,7 +148,7 @@ fn read_segment(
     loop {
         let mut reader = Reader::new(file, offset, next)?;
         let stopped = loop {
-            match reader.next(tubes) {
+            match reader.next_record() {
                 Ok(Some((offset, record))) => {
                     tell(Finding::Record(at(file, offset), record));
                 }
