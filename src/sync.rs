@@ -8,7 +8,7 @@ pub use crate::simulator::sync::*;
 
 #[cfg(not(simulated))]
 mod real {
-    pub use crate::sys::AtomicU64;
+    pub use crate::sys::{AtomicU64, time_since_boot};
     pub use crossbeam_channel::{Receiver, Sender, unbounded};
     pub use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
     pub use std::sync::{Condvar, Mutex, MutexGuard, OnceLock};

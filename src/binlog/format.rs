@@ -123,16 +123,17 @@ pub(super) fn prepared_slot(name: &str) -> Option<usize> {
     (prepared_name(slot) == name).then_some(slot)
 }
 
-/// Whether the file of this name shows that there was a segment: the second prepared
-/// segment and the later ones are created when the first segment has its name. Without
-/// this, a directory that has lost all its segments would look new, and the server would
-/// start with no jobs. (On shared storage each server has names of its own for its
-/// prepared segments, with further numbers.)
-pub(super) fn shows_segment(name: &str) -> bool {
+/// The slot of the prepared segment of this name, whichever server has prepared it. (On
+/// shared storage each server has names of its own, with further numbers.)
+///
+/// Any slot but 0 shows that there was a segment: the second prepared segment and the
+/// later ones are created when the first segment has its name. Without this, a directory
+/// that has lost all its segments would look new, and the server would start with no jobs.
+pub(super) fn any_slot(name: &str) -> Option<usize> {
     let suffix = name.match_indices('.').nth(1).map(|(start, _)| start);
     let (name, suffix) = name.split_at(suffix.unwrap_or(name.len()));
     let is_number = |byte: u8| byte == b'.' || byte.is_ascii_digit();
-    prepared_slot(name) > Some(0) && suffix.bytes().all(is_number)
+    prepared_slot(name).filter(|_| suffix.bytes().all(is_number))
 }
 
 /// The header of a segment.
@@ -659,9 +660,9 @@ mod tests {
     }
 
     #[test]
-    fn a_second_prepared_segment_shows_that_there_was_a_segment() {
+    fn a_second_prepared_segment_of_any_server_shows_that_there_was_a_segment() {
         for name in ["binlog.spare2", "binlog.spare12", "binlog.spare2.17.3"] {
-            assert!(shows_segment(name), "{name}");
+            assert!(any_slot(name) > Some(0), "{name}");
         }
         for name in [
             "binlog.1",
@@ -671,7 +672,7 @@ mod tests {
             "lock",
             "",
         ] {
-            assert!(!shows_segment(name), "{name}");
+            assert!(any_slot(name).is_none_or(|slot| slot == 0), "{name}");
         }
     }
 

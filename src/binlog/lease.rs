@@ -67,11 +67,11 @@
 //! and the call that sends, that one reply comes late.
 
 use super::error::{Error, is_full};
-use super::format::{PREPARED, segment_number, shows_segment};
+use super::format::{any_slot, prepared_slot, segment_number};
 use super::storage::{Directory, File, Storage, again};
 use super::{Binlog, Failed, locked};
-use crate::sync::{AtomicU64, Mutex, Ordering};
-use crate::sys::{forget_pages, is_shared, time_since_boot, whole_file};
+use crate::sync::{Ordering, time_since_boot};
+use crate::sys::{forget_pages, is_shared, whole_file};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
@@ -108,20 +108,17 @@ pub fn lock(path: &Path, wait: bool) -> Result<(Arc<dyn Storage>, Vec<Error>), E
         source,
     };
     let directory = Directory::open(path)?;
-    match lock_whole(&directory.lock, wait) {
-        Ok(()) => {}
-        Err(Errno::EAGAIN | Errno::EACCES) => return Err(Error::Locked(path.to_owned())),
-        Err(errno) => return Err(refused(errno.into())),
-    }
+    let is_ours = lock_whole(&directory.lock, wait).map_err(refused)?;
     let is_shared = is_shared(&directory.lock).map_err(refused)?;
+    // On a local file system no second server gets in even if the file `lock` is removed.
+    if !is_ours || !is_shared && !directory.lock_itself(wait) {
+        return Err(Error::Locked(path.to_owned()));
+    }
     let (storage, left): (Arc<dyn Storage>, _) = if is_shared {
-        let (fenced, left) = Fenced::raise(directory)?;
+        let fenced = Fenced::raise(directory).map_err(Error::on("write", "lock"))?;
+        let left = remove_prepared(&fenced.directory, true)?;
         (Arc::new(fenced), left)
     } else {
-        // Even if the file `lock` is removed, no second server gets in.
-        if !directory.lock_itself(wait) {
-            return Err(Error::Locked(path.to_owned()));
-        }
         let left = remove_prepared(&directory, false)?;
         (Arc::new(directory), left)
     };
@@ -138,24 +135,29 @@ pub fn lock(path: &Path, wait: bool) -> Result<(Arc<dyn Storage>, Vec<Error>), E
 struct Fenced {
     directory: Directory,
     /// Our fencing token: the line in the lock's file that no other server writes.
-    line: [u8; LINE],
+    line: Vec<u8>,
     /// What is appended to the names that are this server's own.
     suffix: String,
 }
 
 impl Fenced {
-    /// Writes our line into the lock's file, and removes the prepared segments of other
-    /// servers. Returns why some of these are still there.
-    fn raise(directory: Directory) -> Result<(Fenced, Vec<Error>), Error> {
-        let written = write_line(&directory.lock);
-        let (now, line) = written.map_err(Error::on("write", "lock"))?;
-        let left = remove_prepared(&directory, true)?;
-        let fenced = Fenced {
+    /// Writes our line into the lock's file.
+    fn raise(directory: Directory) -> io::Result<Fenced> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let now = now.map_err(io::Error::other)?.as_nanos();
+        let system = uname()?;
+        let host = system.nodename().to_string_lossy();
+        let mut line = format!("{now} process {} on {host}", std::process::id()).into_bytes();
+        // It covers all of the line before.
+        line.resize(LINE - 1, b' ');
+        line.push(b'\n');
+        directory.lock.write_all_at(&line, 0)?;
+        directory.lock.sync_all()?;
+        Ok(Fenced {
             directory,
             line,
             suffix: format!(".{now}"),
-        };
-        Ok((fenced, left))
+        })
     }
 
     /// The name on disk of the file that the log calls `name`. Segments keep their
@@ -196,7 +198,7 @@ impl Storage for Fenced {
     }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn File>> {
-        self.check()?;
+        self.check_lock()?;
         let name = self.name(name);
         self.directory.create(&name).inspect_err(|error| {
             // GlusterFS leaves it on the replicas that had room. While one that had none
@@ -209,7 +211,7 @@ impl Storage for Fenced {
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        self.check()?;
+        self.check_lock()?;
         if segment_number(from).is_some() {
             // Another machine may have old pages of that file in its cache, and would not
             // read the new contents.
@@ -219,7 +221,7 @@ impl Storage for Fenced {
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        self.check()?;
+        self.check_lock()?;
         self.directory.remove(&self.name(name))
     }
 
@@ -231,38 +233,26 @@ impl Storage for Fenced {
         self.directory.free()
     }
 
-    fn shared_lock(&self) -> Option<&dyn SharedLock> {
-        Some(self)
+    fn is_shared(&self) -> bool {
+        true
     }
-}
 
-/// The lock of a directory that other machines can use.
-pub trait SharedLock {
-    /// An error if the directory is not ours any more. Then what was written
-    /// before, synced or not, may not be acknowledged.
-    fn check(&self) -> io::Result<()>;
-    /// The time since some moment in the past. Unlike other clocks, this one
-    /// goes on while the machine is suspended.
-    fn now(&self) -> Duration {
-        time_since_boot()
-    }
-}
-
-impl SharedLock for Fenced {
-    fn check(&self) -> io::Result<()> {
+    fn check_lock(&self) -> io::Result<()> {
         let lock = &self.directory.lock;
         // This asks the storage, not a cache, and fails if this descriptor has
         // lost the lock. (Taking the lock again would show as much. But a
         // thread that a signal interrupts in that call may wait for GlusterFS's
         // answer for ever.)
-        if is_locked_by_other(lock)? {
+        let mut region = whole_file();
+        fcntl(lock, FcntlArg::F_GETLK(&mut region))?;
+        if region.l_type != libc::F_UNLCK as libc::c_short {
             return Err(io::Error::other("another server has it"));
         }
         // Another server may have had the lock, and have ended again.
         forget_pages(lock)?;
         let mut found = [0; LINE];
         lock.read_exact_at(&mut found, 0)?;
-        if found == self.line {
+        if found == *self.line {
             return Ok(());
         }
         let who = String::from_utf8_lossy(&found);
@@ -271,43 +261,23 @@ impl SharedLock for Fenced {
     }
 }
 
-/// Writes a line that no other server writes. Returns the number it begins with,
-/// too.
-fn write_line(file: &fs::File) -> io::Result<(u128, [u8; LINE])> {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let now = now.map_err(io::Error::other)?.as_nanos();
-    let system = uname()?;
-    let host = system.nodename().to_string_lossy();
-    let text = format!("{now} process {} on {host}", std::process::id());
-    let text = &text.as_bytes()[..text.len().min(LINE - 1)];
-    let mut line = [b' '; LINE];
-    line[..text.len()].copy_from_slice(text);
-    line[LINE - 1] = b'\n';
-    file.write_all_at(&line, 0)?;
-    file.sync_all()?;
-    Ok((now, line))
-}
-
-/// Takes the lock of all of a file.
-fn lock_whole(file: &fs::File, wait: bool) -> nix::Result<()> {
+/// Takes the lock of all of a file. False if another process has it.
+fn lock_whole(file: &fs::File, wait: bool) -> io::Result<bool> {
     let region = whole_file();
     let how = || match wait {
         true => FcntlArg::F_SETLKW(&region),
         false => FcntlArg::F_SETLK(&region),
     };
-    again(|| fcntl(file, how())).map(drop)
-}
-
-fn is_locked_by_other(file: &fs::File) -> nix::Result<bool> {
-    let mut region = whole_file();
-    let asked = fcntl(file, FcntlArg::F_GETLK(&mut region));
-    asked.map(|_| region.l_type != libc::F_UNLCK as libc::c_short)
+    match again(|| fcntl(file, how())) {
+        Ok(_) => Ok(true),
+        Err(Errno::EAGAIN | Errno::EACCES) => Ok(false),
+        Err(errno) => Err(errno.into()),
+    }
 }
 
 /// Removes files that other servers have prepared for themselves, on this storage or
-/// before the directory was copied here. They were never part of the log. But where no
-/// segment holds anything, they may show that there was one: then they stay, and the
-/// start is refused.
+/// before the directory was copied here. They were never part of the log. But where there
+/// is no segment, those that show that there was one stay, and recovery refuses to start.
 ///
 /// Returns why some of them are still there: they cannot be opened either, so nobody
 /// can make a segment of them.
@@ -317,28 +287,13 @@ fn is_locked_by_other(file: &fs::File) -> nix::Result<bool> {
 /// If one cannot be removed, though it can be opened.
 fn remove_prepared(directory: &Directory, is_shared: bool) -> Result<Vec<Error>, Error> {
     let names = directory.list().map_err(Error::on("list", "the files"))?;
-    // No other file is opened: to close the file `lock` would end the lock.
-    let mut segments = names.iter().filter(|name| segment_number(name).is_some());
-    let holds_something = |name: &String| {
-        let file = directory.open_to_read(name);
-        let is_set = file.and_then(|file| {
-            let mut start = [0; 4];
-            file.read_at(&mut start[..file.len()?.min(4) as usize], 0)?;
-            Ok(start != [0; 4])
-        });
-        is_set.unwrap_or(true)
-    };
-    if names.iter().any(|name| shows_segment(name)) && !segments.any(holds_something) {
-        return Ok(Vec::new());
-    }
-    let is_prepared = |name: &&String| {
-        let rest = name.strip_prefix(PREPARED).unwrap_or("-");
-        rest.bytes()
-            .all(|byte| byte.is_ascii_digit() || byte == b'.')
-            && (is_shared || rest.contains('.'))
+    let has_segment = names.iter().any(|name| segment_number(name).is_some());
+    let is_unneeded = |name: &&String| {
+        let is_own = !is_shared && prepared_slot(name).is_some();
+        !is_own && any_slot(name).is_some_and(|slot| slot == 0 || has_segment)
     };
     let mut left = Vec::new();
-    for name in names.iter().filter(is_prepared) {
+    for name in names.iter().filter(is_unneeded) {
         // `NotFound`: the server that prepared it has just made a segment of it.
         if let Err(error) = directory.remove(name)
             && error.kind() != io::ErrorKind::NotFound
@@ -369,18 +324,14 @@ pub const RECHECK_AFTER: Duration = Duration::from_millis(50);
 /// any more.
 const CHECK_EVERY: Duration = Duration::from_secs(2);
 
-/// The lease of a server on shared storage: what the last successful lock check covers.
-/// Both values only grow, so it does no harm to read one of them a check later than the
-/// other.
+/// The lease of a server on shared storage: its last lock check that succeeded.
 #[derive(Default)]
 pub(super) struct Lease {
-    /// When that check began, in nanoseconds by the clock of the storage; 0 before the
-    /// first one.
-    checked_at: AtomicU64,
-    /// Up to which LSN the log was durable then.
-    covered: AtomicU64,
-    /// Held by a thread while it checks the lock.
-    checking: Mutex<()>,
+    /// Up to which LSN the log was durable when that check began; 0 before the first one,
+    /// which covers nothing: a log has its header from the beginning.
+    covered: u64,
+    /// When it began, by a clock that also runs while the machine is suspended.
+    began: Duration,
 }
 
 impl Binlog {
@@ -389,24 +340,21 @@ impl Binlog {
     /// if there is none. On shared storage, nothing may be sent after an error. To be called
     /// right before, and not under the server's lock.
     pub fn ensure_lease(&self) -> Result<(), Failed> {
-        let Some(lock) = self.storage.shared_lock() else {
+        if !self.storage.is_shared() {
             return Ok(());
-        };
+        }
         let durable = || self.durable.load(Ordering::Acquire);
-        let (needed, ready_at) = (durable(), lock.now());
-        let is_valid = || self.lease.is_valid_for(needed, ready_at, lock.now());
-        while self.failure.get().is_none() && !is_valid() {
-            // Other threads with replies use the same check.
-            let checking = locked(self.lease.checking.lock());
-            let checked = match is_valid() {
-                true => Ok(()),
-                false => {
-                    let (covered, began) = (durable(), lock.now());
-                    let checked = lock.check();
-                    checked.map(|()| self.lease.renew(covered, began))
-                }
-            };
-            drop(checking);
+        let (needed, ready_at) = (durable(), time_since_boot());
+        while self.failure.get().is_none() {
+            // Meanwhile other threads with replies wait, and then use the same check.
+            let mut lease = locked(self.lease.lock());
+            if lease.is_valid_for(needed, ready_at, time_since_boot()) {
+                break;
+            }
+            let (covered, began) = (durable(), time_since_boot());
+            let checked = self.storage.check_lock();
+            let checked = checked.map(|()| *lease = Lease { covered, began });
+            drop(lease);
             checked.map_err(|error| self.fail(Error::Lost(error)))?;
         }
         self.check_failure()
@@ -414,28 +362,19 @@ impl Binlog {
 
     /// How long the thread that ensures the lease while nothing is sent may sleep.
     pub(super) fn longest_sleep(&self) -> Duration {
-        let shared = self.storage.shared_lock();
-        shared.map_or(Duration::MAX, |_| CHECK_EVERY)
+        match self.storage.is_shared() {
+            true => CHECK_EVERY,
+            false => Duration::MAX,
+        }
     }
 }
 
 impl Lease {
-    /// Notes a successful lock check that began at this moment, when the log was durable
-    /// up to `covered`.
-    fn renew(&self, covered: u64, began: Duration) {
-        let nanos = u64::try_from(began.as_nanos()).unwrap_or(u64::MAX);
-        self.covered.store(covered, Ordering::Release);
-        self.checked_at.store(nanos, Ordering::Release);
-    }
-
     /// Whether replies may be sent now that were ready at `ready_at`, when the log was
     /// durable up to `needed`.
     fn is_valid_for(&self, needed: u64, ready_at: Duration, now: Duration) -> bool {
-        let checked_at = self.checked_at.load(Ordering::Acquire);
-        let checked_at = Duration::from_nanos(checked_at);
-        let is_recent = checked_at + RECHECK_AFTER >= ready_at;
-        let is_covered = self.covered.load(Ordering::Acquire) >= needed;
-        !checked_at.is_zero() && is_covered && is_recent && checked_at + LEASE > now
+        let is_recent = self.began + RECHECK_AFTER >= ready_at && self.began + LEASE > now;
+        self.covered >= needed && is_recent
     }
 }
 
@@ -450,7 +389,9 @@ mod tests {
 
     /// A fence around a directory, whatever its file system.
     fn raise(path: &Path) -> (Fenced, Vec<Error>) {
-        Fenced::raise(Directory::open(path).unwrap()).unwrap()
+        let fenced = Fenced::raise(Directory::open(path).unwrap()).unwrap();
+        let left = remove_prepared(&fenced.directory, true).unwrap();
+        (fenced, left)
     }
 
     #[test]
@@ -459,10 +400,10 @@ mod tests {
         let (first, _) = raise(directory.path());
         first.create("binlog.spare").unwrap();
         first.rename("binlog.spare", "binlog.1").unwrap();
-        assert!(first.check().is_ok());
+        assert!(first.check_lock().is_ok());
         let (second, _) = raise(directory.path());
-        assert!(second.check().is_ok());
-        let lost = first.check().unwrap_err().to_string();
+        assert!(second.check_lock().is_ok());
+        let lost = first.check_lock().unwrap_err().to_string();
         let who = format!("process {} on ", std::process::id());
         assert!(
             lost.starts_with(&who) && lost.ends_with(" has taken over"),
@@ -525,7 +466,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let (fenced, _) = raise(directory.path());
         let lock = &fenced.directory.lock;
-        lock_whole(lock, false).unwrap();
+        assert!(lock_whole(lock, false).unwrap());
         let mut other = fs::OpenOptions::new();
         let other = other
             .write(true)
@@ -541,8 +482,8 @@ mod tests {
         };
         fcntl(lock, FcntlArg::F_SETLK(&release)).unwrap();
         take().unwrap();
-        assert_eq!(lock_whole(lock, false), Err(Errno::EAGAIN));
-        let lost = fenced.check().unwrap_err().to_string();
+        assert!(!lock_whole(lock, false).unwrap());
+        let lost = fenced.check_lock().unwrap_err().to_string();
         assert_eq!(lost, "another server has it");
     }
 
@@ -584,20 +525,17 @@ mod tests {
     }
 
     #[test]
-    fn a_second_prepared_segment_stays_while_every_segment_is_empty() {
+    fn a_second_prepared_segment_stays_while_there_is_no_segment() {
         for (is_shared, left_over) in [(true, "binlog.spare2"), (false, "binlog.spare2.17")] {
             let directory = tempfile::tempdir().unwrap();
             let path = |name| directory.path().join(name);
-            fs::write(path(left_over), "").unwrap();
-            let directory = Directory::open(directory.path()).unwrap();
-            for segment in [None, Some(""), Some("\0\0")] {
-                if let Some(text) = segment {
-                    fs::write(path("binlog.1"), text).unwrap();
-                }
-                remove_prepared(&directory, is_shared).unwrap();
-                assert!(path(left_over).exists());
+            for name in [left_over, "binlog.spare.0"] {
+                fs::write(path(name), "").unwrap();
             }
-            fs::write(path("binlog.1"), "\0x").unwrap();
+            let directory = Directory::open(directory.path()).unwrap();
+            remove_prepared(&directory, is_shared).unwrap();
+            assert!(path(left_over).exists() && !path("binlog.spare.0").exists());
+            fs::write(path("binlog.1"), "x").unwrap();
             remove_prepared(&directory, is_shared).unwrap();
             assert!(!path(left_over).exists());
         }
@@ -623,7 +561,7 @@ mod tests {
     /// To close any descriptor of the lock's file releases the lock.
     #[cfg(target_os = "linux")]
     #[test]
-    fn a_search_for_segments_with_content_keeps_the_lock() {
+    fn a_start_that_has_looked_through_the_directory_still_has_the_lock() {
         let directory = tempfile::tempdir().unwrap();
         let path = |name| directory.path().join(name);
         fs::write(path("binlog.spare2"), "").unwrap();
@@ -641,7 +579,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let lock = || lock(directory.path(), false).unwrap().0;
         let storage = lock();
-        assert!(storage.shared_lock().is_none());
+        assert!(!storage.is_shared());
         assert_eq!(fs::read(directory.path().join("lock")).unwrap(), b"");
         // Files that were copied here from a shared directory belong to no
         // server.
@@ -660,32 +598,34 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let (fenced, _) = raise(directory.path());
         assert_ne!(fenced.random(), fenced.random());
-        let before = fenced.now();
-        while fenced.now() == before {}
+        let before = time_since_boot();
+        while time_since_boot() == before {}
     }
 
     #[test]
     fn a_reply_needs_a_lock_check_that_is_recent_when_it_is_ready_and_not_old_when_it_is_sent() {
         let at = Duration::from_millis;
-        let lease = Lease::default();
-        let is_valid = |ready_at, now| lease.is_valid_for(44, at(ready_at), at(now));
-        assert!(!is_valid(0, 0), "nothing was checked yet");
-        lease.renew(44, at(10_000));
-        assert!(is_valid(9_000, 10_000));
-        assert!(is_valid(10_050, 10_050));
-        assert!(!is_valid(10_051, 10_051));
-        assert!(is_valid(10_050, 14_999));
-        assert!(!is_valid(10_050, 15_000));
+        let is_valid = |lease: &Lease, ready_at, now| lease.is_valid_for(44, at(ready_at), at(now));
+        assert!(
+            !is_valid(&Lease::default(), 0, 0),
+            "nothing was checked yet"
+        );
+        let lease = Lease {
+            covered: 44,
+            began: at(10_000),
+        };
+        assert!(is_valid(&lease, 9_000, 10_000));
+        assert!(is_valid(&lease, 10_050, 10_050));
+        assert!(!is_valid(&lease, 10_051, 10_051));
+        assert!(is_valid(&lease, 10_050, 14_999));
+        assert!(!is_valid(&lease, 10_050, 15_000));
     }
 
     #[test]
     fn a_lock_check_before_a_write_does_not_cover_it() {
-        let at = Duration::from_millis(10_000);
-        let lease = Lease::default();
-        lease.renew(44, at);
-        assert!(lease.is_valid_for(44, at, at));
-        assert!(!lease.is_valid_for(45, at, at));
-        lease.renew(45, at);
-        assert!(lease.is_valid_for(45, at, at));
+        let began = Duration::from_millis(10_000);
+        let is_valid = |covered| Lease { covered, began }.is_valid_for(45, began, began);
+        assert!(!is_valid(44));
+        assert!(is_valid(45));
     }
 }

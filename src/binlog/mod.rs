@@ -98,7 +98,7 @@
 //! 2. `tail`, briefly.
 //!
 //! `syncing` is held while a segment is synced, and after a failure while the waiters
-//! are notified; `checking` is held while a thread checks that the lock of a shared
+//! are notified; `lease` is held while a thread checks that the lock of a shared
 //! directory is still ours. The other locks (`commit_queue`, `progress`) are held
 //! briefly, and their holder takes no other lock. The writer is no lock: threads hand it to
 //! each other. While the segments thread works on a file, the file is in no list: so the
@@ -161,7 +161,7 @@ mod tail;
 pub use error::Error;
 pub use files::{Room, WithJobs};
 pub use format::{Record, max_put_len, put_len};
-pub use lease::{LEASE, RECHECK_AFTER, SharedLock, lock};
+pub use lease::{LEASE, RECHECK_AFTER, lock};
 pub use log::Waiter;
 
 use crate::engine::{Change, Engine, StoredJob};
@@ -359,7 +359,7 @@ pub struct Binlog {
     files_changed: Condvar,
     failure: OnceLock<Error>,
     /// Not used where no other machine can take the directory over.
-    lease: Lease,
+    lease: Mutex<Lease>,
 }
 
 impl Binlog {
@@ -462,7 +462,7 @@ impl Binlog {
         writer: Writer,
     ) -> Binlog {
         Binlog {
-            lease: Lease::default(),
+            lease: Mutex::default(),
             storage,
             sync,
             segment_size,

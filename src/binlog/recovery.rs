@@ -10,7 +10,7 @@
 
 use super::error::{Error, REPAIR, is_full};
 use super::files::{Prepared, adopt, name_segment, prepare};
-use super::format::{HEADER_LEN, Header, PREPARED, Record, prepared_slot, put_len, shows_segment};
+use super::format::{HEADER_LEN, Header, PREPARED, Record, any_slot, prepared_slot, put_len};
 use super::import;
 use super::log::Writer;
 use super::segment::{End, Found, Kind, Reader, find};
@@ -108,7 +108,7 @@ fn oldest_needed(newest: &Found) -> Result<u32, Error> {
 /// second prepared segment, or a later one.
 pub fn shows_segments(storage: &dyn Storage) -> Result<Option<String>, Error> {
     let names = storage.list().map_err(Error::on("list", "the files"))?;
-    Ok(names.into_iter().find(|name| shows_segment(name)))
+    Ok(names.into_iter().find(|name| any_slot(name) > Some(0)))
 }
 
 /// Whether our segments are only copies of jobs in beanstalkd's files, because the

@@ -6,7 +6,6 @@
 
 use super::error::Error;
 use super::format::segment_number;
-use super::lease::SharedLock;
 use crate::sys::{allocate, disable_copy_on_write, forget_pages, unshare};
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, openat, renameat};
@@ -60,14 +59,15 @@ pub trait Storage: Send + Sync {
         // The standard library seeds this from the system's random source.
         RandomState::new().build_hasher().finish() as u32
     }
-    /// The lock of the directory, if another machine could take the directory over
-    /// while we use it: see `lease`.
-    fn shared_lock(&self) -> Option<&dyn SharedLock> {
-        None
-    }
-    /// Whether that is so. Then we append nothing to another server's segment.
+    /// Whether another machine could take the directory over while we use it: see
+    /// `lease`. Then we append nothing to another server's segment.
     fn is_shared(&self) -> bool {
-        self.shared_lock().is_some()
+        false
+    }
+    /// An error if the directory is not ours any more. Then what was written before,
+    /// synced or not, may not be acknowledged.
+    fn check_lock(&self) -> io::Result<()> {
+        Ok(())
     }
 }
 

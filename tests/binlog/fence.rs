@@ -7,7 +7,7 @@ use crate::disk::{Disk, Random};
 use crate::model::{Jobs, SIZE, Server, Traffic};
 use crate::search;
 use beanpole::binlog::storage::{File, Storage};
-use beanpole::binlog::{Error, Opened, SharedLock, SyncMode, recovery};
+use beanpole::binlog::{Error, Opened, SyncMode, recovery};
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -113,14 +113,14 @@ impl Storage for Machine {
     }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn File>> {
-        self.check()?;
+        self.check_lock()?;
         self.before_change();
         let file = self.shared.disk.create(&self.own_name(name))?;
         self.file(name, file)
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        self.check()?;
+        self.check_lock()?;
         if from == self.own_name(from) {
             return Err(io::ErrorKind::Unsupported.into()); // no segment is recycled
         }
@@ -135,7 +135,7 @@ impl Storage for Machine {
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        self.check()?;
+        self.check_lock()?;
         self.before_change();
         self.shared.disk.remove(&self.own_name(name))
     }
@@ -145,13 +145,11 @@ impl Storage for Machine {
         self.shared.disk.sync()
     }
 
-    fn shared_lock(&self) -> Option<&dyn SharedLock> {
-        Some(self)
+    fn is_shared(&self) -> bool {
+        true
     }
-}
 
-impl SharedLock for Machine {
-    fn check(&self) -> io::Result<()> {
+    fn check_lock(&self) -> io::Result<()> {
         match self.shared.holder.load(Ordering::SeqCst) == self.number {
             true => Ok(()),
             false => Err(io::Error::other("another machine has it")),

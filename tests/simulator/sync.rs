@@ -6,6 +6,7 @@ use std::ops::{Deref, DerefMut, Sub};
 use std::sync::{Arc, LockResult, TryLockError, TryLockResult};
 use std::time::Duration;
 
+pub use crate::simulator::world::time_since_boot;
 pub use std::sync::atomic::Ordering;
 
 /// A moment.

@@ -58,7 +58,6 @@
 //! never set while a process runs, threads can always be started, and clients have
 //! no addresses.
 
-use crate::binlog::SharedLock;
 use crate::binlog::storage::{File, Storage};
 use crate::simulator::disk::{Disk, Random};
 use crate::simulator::hangup::Door;
@@ -136,7 +135,7 @@ struct World {
     /// long before.
     replaced_at: Option<u64>,
     was_silent: bool,
-    /// For each thread that has read the storage's clock and done nothing since that
+    /// For each thread that has read the lease's clock and done nothing since that
     /// takes long: when that was, and how many locks it has taken since.
     clock_read_at: BTreeMap<threads::Id, (u64, u32)>,
     /// The threads that have checked whether the binlog has failed, and have done
@@ -461,22 +460,20 @@ impl Storage for Drive {
     }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn File>> {
-        self.shared_lock().map_or(Ok(()), SharedLock::check)?;
+        self.check_lock()?;
         self.disk.create(name)
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        if let Some(lock) = self.shared_lock() {
-            lock.check()?;
-            if to.starts_with("binlog.spare") {
-                return Err(ErrorKind::Unsupported.into()); // no segment is recycled
-            }
+        self.check_lock()?;
+        if self.is_shared && to.starts_with("binlog.spare") {
+            return Err(ErrorKind::Unsupported.into()); // no segment is recycled
         }
         self.disk.rename(from, to)
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        self.shared_lock().map_or(Ok(()), SharedLock::check)?;
+        self.check_lock()?;
         self.disk.remove(name)
     }
 
@@ -489,20 +486,14 @@ impl Storage for Drive {
         self.disk.free()
     }
 
-    fn shared_lock(&self) -> Option<&dyn SharedLock> {
-        match self.is_shared {
-            true => Some(self),
-            false => None,
+    fn is_shared(&self) -> bool {
+        self.is_shared
+    }
+
+    fn check_lock(&self) -> io::Result<()> {
+        if !self.is_shared {
+            return Ok(());
         }
-    }
-
-    fn random(&self) -> u32 {
-        threads::below(1 << 32) as u32
-    }
-}
-
-impl SharedLock for Drive {
-    fn check(&self) -> io::Result<()> {
         self.disk.list()?;
         let is_replaced = is_replaced();
         if with(|world| std::mem::take(&mut world.stalls_at_check)) {
@@ -516,13 +507,18 @@ impl SharedLock for Drive {
         }
     }
 
-    fn now(&self) -> Duration {
-        let now = threads::tick();
-        let id = threads::current().expect("a thread asks");
-        with(|world| world.clock_read_at.insert(id, (now, 0)));
-        threads::pass();
-        Duration::from_nanos(now)
+    fn random(&self) -> u32 {
+        threads::below(1 << 32) as u32
     }
+}
+
+/// The clock of the lease.
+pub fn time_since_boot() -> Duration {
+    let now = threads::tick();
+    let id = threads::current().expect("a thread asks");
+    with(|world| world.clock_read_at.insert(id, (now, 0)));
+    threads::pass();
+    Duration::from_nanos(now)
 }
 
 /// What a power cut leaves.
