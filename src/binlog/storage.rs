@@ -5,7 +5,6 @@
 //! operation fail. So each operation says here what must be synced to make it durable.
 
 use super::error::Error;
-use super::format::segment_number;
 use crate::sys::{allocate, disable_copy_on_write, forget_pages, unshare};
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, openat, renameat};
@@ -13,16 +12,15 @@ use nix::libc;
 use nix::sys::stat::Mode;
 use nix::sys::statvfs::fstatvfs;
 use nix::unistd::{AccessFlags, UnlinkatFlags, Whence, faccessat, lseek, unlinkat};
-use std::collections::hash_map::RandomState;
-use std::fs::{self, Metadata, OpenOptions, TryLockError};
-use std::hash::{BuildHasher, Hasher};
+use std::fs::{self, OpenOptions, TryLockError};
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// How many bytes are read at once, at most.
+/// How many bytes are read at once, at most, and how many zeros are written.
 pub(super) const CHUNK: usize = 256 << 10;
 
 /// A flat directory of files.
@@ -35,9 +33,7 @@ pub trait Storage: Send + Sync {
     /// Opens an existing file, to read and write.
     fn open(&self, name: &str) -> io::Result<Arc<dyn File>>;
     /// Opens an existing file, to read it. Others may own it.
-    fn open_to_read(&self, name: &str) -> io::Result<Arc<dyn File>> {
-        self.open(name)
-    }
+    fn open_to_read(&self, name: &str) -> io::Result<Arc<dyn File>>;
     /// Creates an empty file. It will be written in place: blocks allocated to
     /// it are the blocks that it will use. An error if the name is taken.
     fn create(&self, name: &str) -> io::Result<Arc<dyn File>>;
@@ -51,13 +47,11 @@ pub trait Storage: Send + Sync {
     /// broken for good.
     fn sync(&self) -> io::Result<()>;
     /// How many bytes new files can take, if the file system says so.
-    fn free(&self) -> Option<u64> {
-        None
-    }
+    fn free(&self) -> Option<u64>;
     /// A number that cannot be guessed.
     fn random(&self) -> u32 {
         // The standard library seeds this from the system's random source.
-        RandomState::new().build_hasher().finish() as u32
+        RandomState::new().hash_one(()) as u32
     }
     /// Whether another machine could take the directory over while we use it: see
     /// `lease`. Then we append nothing to another server's segment.
@@ -92,9 +86,7 @@ pub trait File: Send + Sync {
     /// Gives the file blocks of its own where it shares them with a copy, as far
     /// as the file system can. Otherwise a write in place would need room for
     /// another block.
-    fn unshare(&self) -> io::Result<()> {
-        Ok(())
-    }
+    fn unshare(&self) -> io::Result<()>;
     /// Makes contents and length durable.
     ///
     /// After an error, what was to become durable may still be read, but no
@@ -103,9 +95,7 @@ pub trait File: Send + Sync {
     fn sync(&self) -> io::Result<()>;
     /// Drops the file's pages from the system's cache, as far as it can, so that the
     /// next read comes from the disk. Only for what is synced.
-    fn forget(&self) -> io::Result<()> {
-        Ok(())
-    }
+    fn forget(&self) -> io::Result<()>;
 }
 
 /// The name of the lock's file.
@@ -142,43 +132,36 @@ impl Directory {
     /// it. With `wait`, waits until no other server has it. Returns false if
     /// another one has it.
     pub fn lock_itself(&self, wait: bool) -> bool {
-        loop {
-            let locked = match wait {
-                true => self.directory.lock().map_err(TryLockError::Error),
-                false => self.directory.try_lock(),
-            };
-            match locked {
-                Err(TryLockError::WouldBlock) => return false,
-                Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Interrupted => {}
-                // Not every file system can lock a directory. The file `lock`
-                // is locked in any case.
-                Ok(()) | Err(TryLockError::Error(_)) => return true,
-            }
-        }
+        let locked = match wait {
+            true => self.directory.lock().map_err(TryLockError::Error),
+            false => self.directory.try_lock(),
+        };
+        // Not every file system can lock a directory. The file `lock` is locked in any
+        // case. (No signal interrupts this: after each handler the system continues it.)
+        !matches!(locked, Err(TryLockError::WouldBlock))
     }
 
     /// An error if the directory or the lock is not where other servers expect it.
     fn must_be_in_place(&self) -> io::Result<()> {
-        if is_same(&self.lock, fs::symlink_metadata(self.path.join(LOCK)))? {
+        let told = if !is_at(&self.path, &self.directory)? {
+            "the directory was moved away, or another one was mounted over it"
+        } else if !is_at(&self.path.join(LOCK), &self.lock)? {
+            "its file lock was removed"
+        } else {
             return Ok(());
-        }
-        Err(io::Error::other(
-            match is_same(&self.directory, fs::metadata(&self.path))? {
-                true => "its file lock was removed",
-                false => "the directory was moved away, or another one was mounted over it",
-            },
-        ))
+        };
+        Err(io::Error::other(told))
     }
 }
 
 impl Storage for Directory {
-    /// Names that are not UTF-8 are left out: they are not ours. An error if another directory is at the path.
+    /// Names that are not UTF-8 are left out: they are not ours. An error if another
+    /// directory is at the path.
     ///
     /// They are read by the directory's path, since the standard library can report
     /// files with large inode numbers on every processor. With the C library's
     /// `readdir`, a program of 32 bits cannot.
     fn list(&self) -> io::Result<Vec<String>> {
-        self.must_be_in_place()?;
         let mut names = Vec::new();
         for entry in fs::read_dir(&self.path)? {
             names.extend(entry?.file_name().into_string());
@@ -206,10 +189,8 @@ impl Storage for Directory {
     /// so no other server writes here. On shared storage, a server that has lost the
     /// lock has no file left to rename.
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        // A segment begins: the next start must find it at the directory's path.
-        if segment_number(to).is_some() {
-            self.must_be_in_place()?;
-        }
+        // If a segment begins, the next start must find it at the directory's path.
+        self.must_be_in_place()?;
         let directory = &self.directory;
         let find = || faccessat(directory, to, AccessFlags::F_OK, AtFlags::empty());
         match again(find) {
@@ -231,11 +212,8 @@ impl Storage for Directory {
     fn free(&self) -> Option<u64> {
         let found = again(|| fstatvfs(&self.directory)).ok()?;
         // The C library's types of these numbers differ from machine to machine.
-        let (blocks, len) = (
-            found.blocks_available() as u64,
-            found.fragment_size() as u64,
-        );
-        Some(blocks.saturating_mul(len))
+        let blocks = found.blocks_available() as u64;
+        Some(blocks.saturating_mul(found.fragment_size() as u64))
     }
 }
 
@@ -251,11 +229,11 @@ fn open_at(directory: &fs::File, name: &str, flags: OFlag) -> io::Result<fs::Fil
     }
 }
 
-/// Whether a file is the one that was found, if any.
-fn is_same(file: &fs::File, found: io::Result<Metadata>) -> io::Result<bool> {
+/// Whether a path leads to this file.
+fn is_at(path: &Path, file: &fs::File) -> io::Result<bool> {
     use io::ErrorKind::{NotADirectory, NotFound};
     let file = file.metadata()?;
-    match found {
+    match fs::metadata(path) {
         Ok(found) => Ok((file.dev(), file.ino()) == (found.dev(), found.ino())),
         Err(error) if matches!(error.kind(), NotFound | NotADirectory) => Ok(false),
         Err(error) => Err(error),
@@ -298,14 +276,12 @@ impl File for fs::File {
             return Ok(());
         }
         match again(|| allocate(self, hole, end)) {
-            Ok(()) => Ok(()),
             // Not every file system or kernel can allocate, but zeros can be
             // written everywhere.
             Err(Errno::EOPNOTSUPP | Errno::ENOSYS | Errno::EINVAL) => {
-                let from = File::len(self)?;
-                write_zeros(self, from, len)
+                write_zeros(self, File::len(self)?, len)
             }
-            Err(errno) => Err(errno.into()),
+            done => Ok(done?),
         }
     }
 
@@ -313,12 +289,11 @@ impl File for fs::File {
         let len = File::len(self)?;
         let end = libc::off_t::try_from(len).map_err(io::Error::other)?;
         match again(|| unshare(self, end)) {
-            Ok(()) => Ok(()),
             Err(Errno::EOPNOTSUPP | Errno::ENOSYS | Errno::EINVAL) => Ok(()),
             // A full XFS refuses this also where nothing is shared. Only writing it
             // again shows which of the two it is.
             Err(Errno::ENOSPC | Errno::EDQUOT) => write_again(self, 0, len),
-            Err(errno) => Err(errno.into()),
+            done => Ok(done?),
         }
     }
 
@@ -332,13 +307,12 @@ impl File for fs::File {
 }
 
 /// Writes zeros to a file from one offset up to another.
-pub(super) fn write_zeros(file: &dyn File, mut from: u64, to: u64) -> io::Result<()> {
-    // A static array would make each program 64 KiB larger.
-    let zeros = vec![0; to.saturating_sub(from).min(1 << 16) as usize];
-    while from < to {
-        let some = (to - from).min(zeros.len() as u64);
-        file.write_at(&zeros[..some as usize], from)?;
-        from += some;
+pub(super) fn write_zeros(file: &dyn File, from: u64, to: u64) -> io::Result<()> {
+    // A static array would make each program longer.
+    let zeros = vec![0; to.saturating_sub(from).min(CHUNK as u64) as usize];
+    for at in (from..to).step_by(CHUNK) {
+        let len = (to - at).min(CHUNK as u64) as usize;
+        file.write_at(&zeros[..len], at)?;
     }
     Ok(())
 }
@@ -346,16 +320,15 @@ pub(super) fn write_zeros(file: &dyn File, mut from: u64, to: u64) -> io::Result
 /// Reads a part of a file, piece by piece.
 pub(super) fn read_part(
     file: &dyn File,
-    mut from: u64,
+    from: u64,
     to: u64,
     mut each: impl FnMut(&[u8], u64) -> io::Result<()>,
 ) -> io::Result<()> {
     let mut piece = vec![0; to.saturating_sub(from).min(CHUNK as u64) as usize];
-    while from < to {
-        piece.truncate((to - from).min(CHUNK as u64) as usize);
-        file.read_at(&mut piece, from)?;
-        each(&piece, from)?;
-        from += piece.len() as u64;
+    for at in (from..to).step_by(CHUNK) {
+        piece.truncate((to - at).min(CHUNK as u64) as usize);
+        file.read_at(&mut piece, at)?;
+        each(&piece, at)?;
     }
     Ok(())
 }
@@ -412,6 +385,10 @@ mod tests {
         assert!(directory.must_be_in_place().is_err());
         assert!(directory.list().is_err());
         assert!(directory.remove("binlog.1").is_err());
+        // A copy may have the same files.
+        std::fs::remove_file(path.join("lock")).unwrap();
+        std::fs::hard_link(other.join("lock"), path.join("lock")).unwrap();
+        assert!(directory.list().is_err());
 
         std::fs::remove_dir_all(&path).unwrap();
         std::fs::rename(&other, &path).unwrap();
@@ -422,7 +399,9 @@ mod tests {
         let removed = directory.must_be_in_place().unwrap_err();
         assert_eq!(removed.to_string(), "its file lock was removed");
         // An error of the check does not mean that the file is missing.
-        let denied = is_same(&directory.lock, Err(io::ErrorKind::PermissionDenied.into()));
-        assert_eq!(denied.unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+        std::fs::remove_file(path.join("lock")).unwrap();
+        std::os::unix::fs::symlink("lock", path.join("lock")).unwrap();
+        let unknown = directory.must_be_in_place().unwrap_err();
+        assert_eq!(unknown.raw_os_error(), Some(libc::ELOOP));
     }
 }

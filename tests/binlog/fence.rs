@@ -112,6 +112,10 @@ impl Storage for Machine {
         self.file(name, file)
     }
 
+    fn open_to_read(&self, name: &str) -> io::Result<Arc<dyn File>> {
+        Storage::open(self, name)
+    }
+
     fn create(&self, name: &str) -> io::Result<Arc<dyn File>> {
         self.check_lock()?;
         self.before_change();
@@ -143,6 +147,10 @@ impl Storage for Machine {
     fn sync(&self) -> io::Result<()> {
         self.before_change();
         self.shared.disk.sync()
+    }
+
+    fn free(&self) -> Option<u64> {
+        None
     }
 
     fn is_shared(&self) -> bool {
@@ -190,8 +198,17 @@ impl File for Seen {
         self.change(|file| file.allocate(len))
     }
 
+    fn unshare(&self) -> io::Result<()> {
+        Ok(())
+    }
+
     fn sync(&self) -> io::Result<()> {
         self.change(|file| file.sync())
+    }
+
+    /// It has not learned of another machine's changes all the same.
+    fn forget(&self) -> io::Result<()> {
+        Ok(())
     }
 }
 

@@ -459,6 +459,10 @@ impl Storage for Drive {
         self.disk.open(name)
     }
 
+    fn open_to_read(&self, name: &str) -> io::Result<Arc<dyn File>> {
+        self.disk.open_to_read(name)
+    }
+
     fn create(&self, name: &str) -> io::Result<Arc<dyn File>> {
         self.check_lock()?;
         self.disk.create(name)
