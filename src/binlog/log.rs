@@ -25,7 +25,7 @@
 //! variable on which all wait for the writing thread, each sync would wake all
 //! of them, and most would learn that they have to wait for the next sync.
 
-use super::error::{Error, is_full};
+use super::error::Error;
 use super::files::{Prepared, name_segment};
 use super::format::{FRAME_LEN, Frame, Header, Place, Record, segment_name};
 use super::storage::File;
@@ -423,15 +423,15 @@ impl Writer {
         drop(progress);
         for step in &steps {
             match step {
-                Step::Write(record) => self.write_record(record, binlog).map_err(fail)?,
+                Step::Write(record) => self.write_record(record).map_err(fail)?,
                 Step::Begin(header, prepared) => {
-                    self.flush_with_end(binlog).map_err(fail)?;
+                    self.flush_with_end().map_err(fail)?;
                     binlog.sync_segment(&*self.file, self.place.number)?;
                     self.begin_segment(header, prepared, binlog).map_err(fail)?;
                 }
             }
         }
-        self.flush_with_end(binlog).map_err(fail)?;
+        self.flush_with_end().map_err(fail)?;
         steps.clear();
         steps.shrink_to(MOST_STEPS_KEPT);
         self.steps = steps;
@@ -446,7 +446,7 @@ impl Writer {
         self.place.offset + self.gathered.len() as u64
     }
 
-    fn write_record(&mut self, record: &Record, binlog: &Binlog) -> Result<(), Error> {
+    fn write_record(&mut self, record: &Record) -> Result<(), Error> {
         let offset = self.end();
         let place = Place {
             offset,
@@ -456,18 +456,18 @@ impl Writer {
         if body.len() < UNCOPIED_BODY {
             self.gathered.extend_from_slice(body);
         } else {
-            self.flush(binlog)?;
-            self.write_bytes(body, binlog)?;
+            self.flush()?;
+            self.write_bytes(body)?;
         }
         if self.gathered.len() >= GATHER {
-            self.flush(binlog)?;
+            self.flush()?;
         }
         Ok(())
     }
 
-    fn flush(&mut self, binlog: &Binlog) -> Result<(), Error> {
+    fn flush(&mut self) -> Result<(), Error> {
         let mut gathered = std::mem::take(&mut self.gathered);
-        self.write_bytes(&gathered, binlog)?;
+        self.write_bytes(&gathered)?;
         gathered.clear();
         self.gathered = gathered;
         Ok(())
@@ -476,22 +476,18 @@ impl Writer {
     /// Flushes, and writes zeros after the last record: what follows may be left
     /// over from an earlier use of the file, and recovery would take that for a
     /// record which is torn.
-    fn flush_with_end(&mut self, binlog: &Binlog) -> Result<(), Error> {
+    fn flush_with_end(&mut self) -> Result<(), Error> {
         let zeros = FRAME_LEN.min(self.file_len.saturating_sub(self.end()));
         self.gathered
             .resize(self.gathered.len() + zeros as usize, 0);
-        self.flush(binlog)?;
+        self.flush()?;
         self.place.offset -= zeros;
         Ok(())
     }
 
     /// Writes these bytes after the previous ones.
-    fn write_bytes(&mut self, bytes: &[u8], binlog: &Binlog) -> Result<(), Error> {
-        let mut written = self.file.write_at(bytes, self.place.offset);
-        // The segment has become longer than its file, and the disk is full.
-        while written.as_ref().is_err_and(is_full) && binlog.free_prepared() {
-            written = self.file.write_at(bytes, self.place.offset);
-        }
+    fn write_bytes(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        let written = self.file.write_at(bytes, self.place.offset);
         written.map_err(Error::on("write", segment_name(self.place.number)))?;
         self.place.offset += bytes.len() as u64;
         Ok(())

@@ -44,8 +44,8 @@
 //! slices. While less than two full lengths are left, each slice waits until what was
 //! appended before it is written and the obsolete segments are recycled
 //! ([`has_backpressure`](Tail::has_backpressure)). A single slice may still need more
-//! than all this, if segments are very short. Then a segment grows beyond its file. If
-//! the disk is full, prepared segments are removed for that, one after the other.
+//! than all this, if segments are very short. Then a segment grows beyond its file,
+//! which needs more of the disk.
 
 use super::error::Error;
 use super::files::{Prepared, Upkeep};
