@@ -394,10 +394,8 @@ impl Record {
                 let end = text.iter().position(|byte| *byte == b' ');
                 let (name, options) = text.split_at(end.unwrap_or(text.len()));
                 let is_same = |tube: &TubeName| tube.as_str().as_bytes() == name;
-                *tube = tube
-                    .take()
-                    .filter(is_same)
-                    .or_else(|| TubeName::parse(name));
+                let last = tube.take().filter(is_same);
+                *tube = last.or_else(|| TubeName::parse(name));
                 let job = StoredJob {
                     fields,
                     tube: tube.clone()?,
@@ -481,41 +479,34 @@ pub fn max_put_len(body_len: usize) -> u64 {
 impl JobFields {
     /// Appends the kind of a record with these fields, and the fields.
     fn encode(&self, what: u8, out: &mut Vec<u8>) {
-        let (state, _) = self.state();
-        let counters = u8::from(self.counts().is_some()) * HAS_COUNTERS;
-        out.push(what + state * STATE + counters);
-        self.numbers().for_each(|number| encode_number(number, out));
+        let (bits, numbers) = self.numbers();
+        out.push(what + bits);
+        numbers.for_each(|number| encode_number(number, out));
         out.extend(self.created_at.as_nanos().to_le_bytes());
     }
 
     /// The length of the kind and the fields.
     fn len(&self) -> usize {
-        1 + self.numbers().map(number_len).sum::<usize>() + 8
+        let (_, numbers) = self.numbers();
+        1 + numbers.map(number_len).sum::<usize>() + 8
     }
 
-    /// All fields but the time of the put, as they are written.
-    fn numbers(&self) -> impl Iterator<Item = u64> {
-        let [priority, delay, ttr] = [self.priority.0, self.delay.0, self.ttr.0].map(u64::from);
-        let counts = self.counts().into_iter().flatten().map(u64::from);
-        let (_, number) = self.state();
-        let fields = [self.id.0, priority, delay, ttr].into_iter();
-        fields.chain(number).chain(counts)
-    }
-
-    /// The state as it is written in the kind, and the number that it has.
-    fn state(&self) -> (u8, Option<u64>) {
-        match self.state {
+    /// All fields but the time of the put, as they are written, and the bits of the kind
+    /// that say which there are.
+    fn numbers(&self) -> (u8, impl Iterator<Item = u64>) {
+        let (state, number) = match self.state {
             StoredState::Ready => (0, None),
             StoredState::Buried { order } => (1, Some(order)),
             StoredState::Delayed { until } => (2, Some(until.as_nanos())),
             StoredState::Deleted { until } => (3, Some(until.as_nanos())),
-        }
-    }
-
-    /// The counters, if one of them is not 0.
-    fn counts(&self) -> Option<[u32; 6]> {
+        };
         let [a, b, c, d, e] = counters(&self.counters);
-        Some([a, b, c, d, e, self.failed_tries]).filter(|counts| *counts != [0; 6])
+        let counts = [a, b, c, d, e, self.failed_tries].map(u64::from);
+        let counts = Some(counts).filter(|counts| *counts != [0; 6]);
+        let bits = state * STATE + u8::from(counts.is_some()) * HAS_COUNTERS;
+        let [priority, delay, ttr] = [self.priority.0, self.delay.0, self.ttr.0].map(u64::from);
+        let fields = [self.id.0, priority, delay, ttr].into_iter().chain(number);
+        (bits, fields.chain(counts.into_iter().flatten()))
     }
 
     /// The fields of a record of this kind.
