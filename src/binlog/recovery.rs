@@ -14,12 +14,11 @@ use super::format::{HEADER_LEN, Header, PREPARED, Record, any_slot, prepared_slo
 use super::import;
 use super::log::Writer;
 use super::segment::{End, Found, Kind, Reader, find};
-use super::storage::{File, Storage, read_part, write_again, write_zeros};
+use super::storage::{File, Storage, write_again, write_zeros};
 use super::tail::{BLOCK, LiveBytes, Tail};
 use super::{Binlog, Jobs, Opened, SyncMode};
 use crate::engine::{JobFields, StoredJob};
 use crate::protocol::JobId;
-use crc32fast::Hasher;
 use std::io;
 use std::sync::Arc;
 
@@ -185,13 +184,10 @@ impl Opening {
         if let Some((number, _)) = expected.find(|(number, found)| found.number != *number) {
             return Err(Error::missing(number));
         }
-        let (live, newest) = self.replay(run, &mut jobs)?;
-        let Newest {
-            found, file, end, ..
-        } = &newest;
+        let (live, newest, file) = self.replay(run, &mut jobs)?;
+        let (found, end) = (newest.found, newest.offset);
         let on = |action| Error::on(action, found.name());
-        newest.make_durable()?;
-        self.notices.extend(newest.drop_torn_tail()?);
+        self.notices.extend(make_durable(&newest, &*file)?);
         import::remove_left_over(&mut self, &theirs)?;
         old.iter().for_each(|found| self.remove_unneeded(found));
         // Without room for all its blocks, the file ends with its records. (A copy of a
@@ -199,12 +195,12 @@ impl Opening {
         let has_blocks = file.unshare().and_then(|()| file.allocate(found.len));
         let len = match has_room(has_blocks).map_err(on("prepare"))? {
             true => found.len,
-            false => *end,
+            false => end,
         };
         if len < found.len {
             file.set_len(len).map_err(on("cut"))?;
         }
-        let writer = Writer::new(found.place(*end), file.clone());
+        let writer = Writer::new(found.place(end), file);
         let prepared = adopt(&*self.storage)?;
         let binlog = self.binlog(live, writer, len, prepared);
         // On shared storage we write no record after those of another server:
@@ -216,20 +212,21 @@ impl Opening {
         Ok(self.opened(binlog, jobs))
     }
 
-    /// Replays consecutive segments, and restores the jobs in them. Each is opened to
+    /// Replays consecutive segments, and restores the jobs in them. Returns the reader
+    /// of the newest one, where its records end, and its file. Each is opened to
     /// write: a server that could only read them would end at the first change.
     fn replay<'a>(
         &self,
         segments: &'a [Found],
         jobs: &mut impl Jobs,
-    ) -> Result<(LiveBytes, Newest<'a>), Error> {
+    ) -> Result<(LiveBytes, Reader<'a>, Arc<dyn File>), Error> {
         let mut live = LiveBytes::new(JobId(1));
-        let mut newest: Option<Newest> = None;
+        let mut newest: Option<(Reader, Arc<dyn File>)> = None;
         for (index, found) in segments.iter().enumerate() {
             let header = found.header().expect("they are segments");
             let next = segments.get(index + 1).and_then(Found::header);
             live.next_id = live.next_id.max(header.next_id);
-            let before = newest.map_or((0, 0), |newest| (newest.end, newest.found.len));
+            let before = newest.map_or((0, 0), |(before, _)| (before.offset, before.found.len));
             live.begin(found.number, before.0, before.1);
             let file = self.storage.open(&found.name());
             let file = file.map_err(Error::on("write to", found.name()))?;
@@ -237,19 +234,13 @@ impl Opening {
             while let Some((_, record)) = reader.next_record()? {
                 replay_record(record, &mut live, jobs);
             }
-            let after = reader.end()?;
-            if after == End::Continued {
+            if reader.end()? == End::Continued {
                 return Err(Error::missing(found.number.saturating_add(1)));
             }
-            newest = Some(Newest {
-                found,
-                file,
-                synced: reader.synced.max(HEADER_LEN),
-                end: reader.offset,
-                is_torn: after != End::Whole,
-            });
+            newest = Some((reader, file));
         }
-        Ok((live, newest.expect("there is a segment")))
+        let (reader, file) = newest.expect("there is a segment");
+        Ok((live, reader, file))
     }
 
     /// The binlog that continues at the offset of this writer, in a file of this
@@ -331,64 +322,39 @@ impl Opening {
     }
 }
 
-/// What the replay has found in the newest segment.
-struct Newest<'a> {
-    found: &'a Found,
-    file: Arc<dyn File>,
-    /// How far it is known to be synced.
-    synced: u64,
-    /// Where its records end.
-    end: u64,
-    /// Whether a torn tail follows.
-    is_torn: bool,
-}
-
-impl Newest<'_> {
-    /// Makes durable all that was read, before anything relies on it.
-    ///
-    /// A sync that failed may have left changes in the page cache that are not on the
-    /// disk, and no later sync would write them. (They may be acknowledged: with `Every`
-    /// and `Never` the end of a process loses nothing.) So everything after the last sync
-    /// that is known to have succeeded is written again. In the same way the cache may
-    /// have zeros where the disk has other bytes. So what follows the records is read from
-    /// the disk from now on.
-    fn make_durable(&self) -> Result<(), Error> {
-        let (file, synced, end) = (&*self.file, self.synced, self.end);
-        let on = |action| Error::on(action, self.found.name());
-        let checksum = || checksum(file, synced, end).map_err(on("read"));
-        let cached = checksum()?;
-        let is_written = has_room(write_again(file, synced, end)).map_err(on("rewrite"))?;
-        file.sync().map_err(on("sync"))?;
-        file.forget().map_err(on("read"))?;
-        // A copy-on-write file system may have no room for that. Then the disk must
-        // have the same bytes as the cache.
-        match is_written || checksum()? == cached {
-            true => Ok(()),
-            false => Err(on("rewrite")(io::ErrorKind::StorageFull.into())),
-        }
+/// Makes durable all that was read of the newest segment, before anything relies on it,
+/// and writes zeros over a torn tail: a record in it might become valid again, after other
+/// records. (Contents from an earlier use of the file are never valid.) Returns what the
+/// operator should know of that.
+///
+/// A sync that failed may have left changes in the page cache that are not on the
+/// disk, and no later sync would write them. (They may be acknowledged: with `Every`
+/// and `Never` the end of a process loses nothing.) So everything after the last sync
+/// that is known to have succeeded is written again. In the same way the cache may have
+/// zeros where the disk has a torn tail. So what was written, and what follows it, is then
+/// read from the disk.
+fn make_durable(newest: &Reader, file: &dyn File) -> Result<Option<String>, Error> {
+    let (found, end) = (newest.found, newest.offset);
+    let on = |action| Error::on(action, found.name());
+    // A copy-on-write file system may have no room for that. Then the disk must have
+    // the same records as the cache.
+    has_room(write_again(file, newest.synced, end)).map_err(on("rewrite"))?;
+    file.sync().map_err(on("sync"))?;
+    file.forget().map_err(on("read"))?;
+    let mut reader = Reader::new(found, newest.synced, None)?;
+    while reader.next_record()?.is_some() {}
+    if reader.offset != end {
+        return Err(on("rewrite")(io::ErrorKind::StorageFull.into()));
     }
-
-    /// Writes zeros over a torn tail: a record in it might become valid again, after
-    /// other records. (Contents from an earlier use of the file are never valid.) Returns
-    /// what the operator should know of it.
-    fn drop_torn_tail(&self) -> Result<Option<String>, Error> {
-        let (name, end) = (self.found.name(), self.end);
-        let last = match self.is_torn {
-            true => self.found.last_set_byte(end)?,
-            false => None,
-        };
-        let Some(last) = last else {
-            return Ok(None);
-        };
-        let written = write_zeros(&*self.file, end, last + 1);
-        let written = written.and_then(|()| self.file.sync());
-        written.map_err(Error::on("rewrite", name.as_str()))?;
-        let told = "dropped a torn tail of changes that were never synced";
-        let torn = last + 1 - end;
-        Ok(Some(format!(
-            "{name}: {told}: {torn} bytes from offset {end} on"
-        )))
-    }
+    let End::Torn(bytes) = reader.end()? else {
+        return Ok(None);
+    };
+    let zeros = write_zeros(file, end, end + bytes).and_then(|()| file.sync());
+    zeros.map_err(on("rewrite"))?;
+    Ok(Some(format!(
+        "{}: dropped a torn tail of changes that were never synced: {bytes} bytes from offset {end} on",
+        found.name()
+    )))
 }
 
 fn replay_record(record: Record, live: &mut LiveBytes, jobs: &mut impl Jobs) {
@@ -419,40 +385,10 @@ pub(super) fn apply(fields: JobFields, jobs: &mut impl Jobs) {
     }
 }
 
-fn checksum(file: &dyn File, from: u64, to: u64) -> io::Result<u32> {
-    let mut crc = Hasher::new();
-    read_part(file, from, to, |piece, _| {
-        crc.update(piece);
-        Ok(())
-    })?;
-    Ok(crc.finalize())
-}
-
 /// Whether there was room for what was done; an error if it has failed otherwise.
 fn has_room(done: io::Result<()>) -> io::Result<bool> {
     match done {
         Err(error) if is_full(&error) => Ok(false),
         done => done.map(|()| true),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_part_of_a_long_file_is_read_piece_by_piece() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("binlog.1");
-        let bytes: Vec<u8> = (0..600_000u32).map(|index| (index % 251) as u8).collect();
-        std::fs::write(&path, &bytes).unwrap();
-        let mut options = std::fs::OpenOptions::new();
-        let file = options.read(true).write(true).open(&path).unwrap();
-        let sum = checksum(&file, 44, 599_000).unwrap();
-        assert_eq!(sum, crc32fast::hash(&bytes[44..599_000]));
-        write_again(&file, 44, 599_000).unwrap();
-        assert_eq!(std::fs::read(&path).unwrap(), bytes);
-        let error = checksum(&file, 44, 600_001).unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
     }
 }

@@ -251,10 +251,11 @@ pub enum End {
 
 /// Reads the records of a segment.
 pub struct Reader<'a> {
+    pub(super) found: &'a Found,
     window: Window<'a>,
     /// Where the next record begins.
     pub offset: u64,
-    /// How far the segment was synced, as the frames read so far say.
+    /// How far the segment was synced, as its header and the frames read so far say.
     pub synced: u64,
     /// Where to search for later frames if no valid record begins at `offset`. If a frame is
     /// at `offset`, this is after its record, whose body may contain bytes that look like
@@ -276,9 +277,10 @@ impl<'a> Reader<'a> {
             return Err(found.damaged(found.len, flaw));
         }
         Ok(Reader {
+            found,
             window: found.window()?,
             offset,
-            synced: 0,
+            synced: HEADER_LEN,
             later: offset + 1,
             end,
             has_next: next.is_some(),
@@ -304,7 +306,7 @@ impl<'a> Reader<'a> {
         }
         let Some(record) = Record::decode(bytes, &mut self.tube) else {
             let flaw = "the checksum of this record is right, but its fields are not valid";
-            return Err(self.window.found.damaged(offset, flaw));
+            return Err(self.found.damaged(offset, flaw));
         };
         self.offset = self.later;
         self.synced = self.synced.max(frame.synced(offset));
@@ -315,14 +317,14 @@ impl<'a> Reader<'a> {
     fn frame(&mut self) -> Result<Option<Frame>, Error> {
         let bytes = self.window.at(self.offset, FRAME_LEN as usize)?;
         let frame = bytes.first_chunk().and_then(Frame::read);
-        Ok(frame.filter(|frame| frame.belongs_to(self.window.found.place(self.offset))))
+        Ok(frame.filter(|frame| frame.belongs_to(self.found.place(self.offset))))
     }
 
     /// Checks what follows the records. If there is a next segment, its header
     /// says where they end. In the newest one an unfinished write may follow; but it
     /// is damage if a later frame says that this offset had been synced.
     pub fn end(&mut self) -> Result<End, Error> {
-        let (found, offset) = (self.window.found, self.offset);
+        let (found, offset) = (self.found, self.offset);
         if self.has_next {
             let flaw =
                 "there is no valid record here, though the next segment says that one was written";

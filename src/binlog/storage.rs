@@ -317,25 +317,15 @@ pub(super) fn write_zeros(file: &dyn File, from: u64, to: u64) -> io::Result<()>
     Ok(())
 }
 
-/// Reads a part of a file, piece by piece.
-pub(super) fn read_part(
-    file: &dyn File,
-    from: u64,
-    to: u64,
-    mut each: impl FnMut(&[u8], u64) -> io::Result<()>,
-) -> io::Result<()> {
+/// Writes a part of a file once more, as it is read.
+pub(super) fn write_again(file: &dyn File, from: u64, to: u64) -> io::Result<()> {
     let mut piece = vec![0; to.saturating_sub(from).min(CHUNK as u64) as usize];
     for at in (from..to).step_by(CHUNK) {
         piece.truncate((to - at).min(CHUNK as u64) as usize);
         file.read_at(&mut piece, at)?;
-        each(&piece, at)?;
+        file.write_at(&piece, at)?;
     }
     Ok(())
-}
-
-/// Writes a part of a file once more, as it is read.
-pub(super) fn write_again(file: &dyn File, from: u64, to: u64) -> io::Result<()> {
-    read_part(file, from, to, |piece, at| file.write_at(piece, at))
 }
 
 #[cfg(test)]
@@ -360,6 +350,20 @@ mod tests {
         assert_eq!(lens(), (80_000, 80_000));
         directory.remove("binlog.1").unwrap();
         assert_eq!(directory.list().unwrap(), ["lock"]);
+    }
+
+    #[test]
+    fn a_part_of_a_long_file_is_written_again_piece_by_piece() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("binlog.1");
+        let bytes: Vec<u8> = (0..600_000u32).map(|index| (index % 251) as u8).collect();
+        fs::write(&path, &bytes).unwrap();
+        let file = OpenOptions::new().read(true).write(true).open(&path);
+        let file = file.unwrap();
+        write_again(&file, 44, 599_000).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), bytes);
+        let error = write_again(&file, 44, 600_001).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
     }
 
     #[test]
