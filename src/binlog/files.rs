@@ -126,14 +126,11 @@ impl Binlog {
     /// and there is nothing to compact.
     pub fn make_room_to_copy(&self, put: u64) -> Result<(), NoRoom> {
         let _room = self.tail().wait_for_room(put);
-        while !self.tail().has_prepared_for(put) {
+        if !self.tail().has_prepared_for(put) {
             self.await_files(put)?;
-            let tail = self.tail();
-            if tail.no_room.is_some() && !tail.has_prepared_for(put) {
-                return Err(NoRoom);
-            }
         }
-        Ok(())
+        let has_room = self.tail().has_prepared_for(put);
+        has_room.then_some(()).ok_or(NoRoom)
     }
 
     /// Whether more work should wait, because more might soon be appended than there is

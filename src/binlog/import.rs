@@ -1,10 +1,10 @@
 //! Taking over a directory that beanstalkd wrote, and giving jobs back to it.
 //!
-//! Its files are read, and all live jobs are written to segments after them. The
-//! headers of these segments say that beanstalkd's files are still needed. Then a
-//! new segment says that they are not needed any more, and only then are they
-//! removed. Until that segment has its name, recovery removes our copies and begins
-//! again. From then on, it removes what is left of beanstalkd's files.
+//! Its files are read, and all live jobs are written to segments after them. Until
+//! that is done, these segments say that beanstalkd's files are still needed, and recovery
+//! removes them and begins again. Then a mark says that only our segments are needed. When
+//! it is synced, the binlog is opened like any other, and what is left of beanstalkd's files
+//! is removed like obsolete segments.
 //!
 //! # Its records
 //!
@@ -28,41 +28,35 @@
 
 use super::error::Error;
 use super::format::{HEADER_LEN, Record, counters, put_len, segment_name};
-use super::recovery::{Opening, apply};
-use super::segment::{Found, Kind, Window, numbers};
-use super::tail::{BLOCK, LEFT_BY_PUT};
-use super::{Binlog, Jobs, NoRoom, Opened};
+use super::recovery::{Opening, apply, recover};
+use super::segment::{Found, Kind, numbers};
+use super::tail::{BLOCK, LEFT_BY_PUT, LiveBytes};
+use super::{Jobs, NoRoom, Opened};
 use crate::engine::{Change, Counters, JobFields, StoredJob, StoredState, Time};
 use crate::log::counted;
 use crate::protocol::{Body, JobId, Priority, Seconds, TubeName};
-use std::collections::{BTreeMap, BTreeSet};
-
-/// How many jobs are written at once. (The first one is written alone: so a log that cannot
-/// be written is noticed early.)
-const JOBS_AT_ONCE: usize = 1000;
+use std::collections::BTreeMap;
 
 /// What beanstalkd's files hold.
-struct Theirs<'a, J> {
-    jobs: &'a mut J,
+#[derive(Default)]
+struct Theirs<'a> {
+    /// These files, and files of zeros.
+    files: &'a [Found],
     /// The live jobs.
-    ids: BTreeSet<JobId>,
+    jobs: BTreeMap<JobId, StoredJob>,
     highest: u64,
     /// The jobs whose body is not complete, and the file of each.
     not_whole: BTreeMap<JobId, u32>,
-    /// The files with bytes that are no record, and the message about them.
-    unread: BTreeMap<u32, String>,
+    /// The files with bytes that are no record, and what is wrong with these.
+    unread: Vec<(u32, String)>,
     buried: u64,
 }
 
-impl<'a, J: Jobs> Theirs<'a, J> {
-    fn of(files: &[Found], jobs: &'a mut J) -> Result<Self, Error> {
+impl<'a> Theirs<'a> {
+    fn of(files: &'a [Found]) -> Result<Theirs<'a>, Error> {
         let mut theirs = Theirs {
-            jobs,
-            ids: BTreeSet::new(),
-            highest: 0,
-            not_whole: BTreeMap::new(),
-            unread: BTreeMap::new(),
-            buried: 0,
+            files,
+            ..Theirs::default()
         };
         for file in files {
             if let Kind::Beanstalkd(format) = file.kind {
@@ -70,11 +64,10 @@ impl<'a, J: Jobs> Theirs<'a, J> {
                     theirs.apply(id, record, file.number);
                 })?;
                 if let Some(Unread { offset, flaw, .. }) = unread {
-                    let (name, bytes) = (file.name(), file.len - offset);
-                    let told = format!(
-                        "{name} is kept: {flaw}, {bytes} bytes from offset {offset} on are not read"
-                    );
-                    theirs.unread.insert(file.number, told);
+                    let bytes = file.len - offset;
+                    let flaw =
+                        format!("{flaw}, {bytes} bytes from offset {offset} on are not read");
+                    theirs.unread.push((file.number, flaw));
                 }
             }
         }
@@ -83,22 +76,20 @@ impl<'a, J: Jobs> Theirs<'a, J> {
 
     fn apply(&mut self, id: JobId, record: Option<Record>, number: u32) {
         self.highest = self.highest.max(id.0);
-        let lives = self.ids.contains(&id);
+        let lives = self.jobs.contains_key(&id);
         match record {
             Some(Record::Put(mut job)) => {
                 self.not_whole.remove(&id);
                 self.assign_order(&mut job.fields.state, id);
-                self.jobs.restore(job);
-                self.ids.insert(id);
+                self.jobs.insert(id, job);
             }
             Some(Record::Update(mut fields)) if lives => {
                 self.assign_order(&mut fields.state, id);
-                apply(fields, self.jobs);
+                apply(fields, &mut self.jobs);
             }
             Some(Record::Delete(_)) => {
                 self.not_whole.remove(&id);
-                self.jobs.forget(id);
-                self.ids.remove(&id);
+                self.jobs.remove(&id);
             }
             // If an earlier record has the complete job, that record counts.
             None if !lives => {
@@ -113,7 +104,7 @@ impl<'a, J: Jobs> Theirs<'a, J> {
     /// buried before, it keeps its position.
     fn assign_order(&mut self, state: &mut StoredState, id: JobId) {
         if let StoredState::Buried { order } = state {
-            match self.jobs.stored(id).map(|job| job.fields.state) {
+            match self.jobs.get(&id).map(|job| job.fields.state) {
                 Some(StoredState::Buried { order: before }) => *order = before,
                 _ => {
                     self.buried += 1;
@@ -122,43 +113,15 @@ impl<'a, J: Jobs> Theirs<'a, J> {
             }
         }
     }
-
-    /// Removes the files, except those with bytes that were not taken over.
-    fn remove(&self, opening: &mut Opening, files: &[Found]) -> Result<(), Error> {
-        let not_whole = |(id, number): (&JobId, &u32)| {
-            let name = segment_name(*number);
-            format!("{name} is kept: job {id} is not whole, its body does not end in CR LF")
-        };
-        opening.notices.extend(self.unread.values().cloned());
-        opening.notices.extend(self.not_whole.iter().map(not_whole));
-        let kept: BTreeSet<&u32> = self.unread.keys().chain(self.not_whole.values()).collect();
-        for file in files.iter().filter(|file| !kept.contains(&file.number)) {
-            if let Kind::Nothing = file.kind
-                && (file.len == 0 || !file.len.is_multiple_of(BLOCK))
-            {
-                opening.notices.push(format!(
-                    "{}: there is nothing in its {} bytes, and no server makes a file that long; if it held jobs, they are lost",
-                    file.name(),
-                    file.len
-                ));
-            }
-            opening.remove_unneeded(file);
-        }
-        opening.sync_names()
-    }
 }
 
-/// Takes over all jobs in beanstalkd's files. The segments in `ours` are from
-/// an earlier attempt. If there are no files at all, a new binlog begins.
+/// Takes over all jobs in beanstalkd's files, and opens the binlog that has them then. If
+/// none of these files is beanstalkd's, nothing is in them, and a new binlog begins.
 pub(super) fn take_over<J: Jobs>(
     mut opening: Opening,
-    files: Vec<Found>,
-    ours: &[Found],
-    mut jobs: J,
+    files: &[Found],
+    jobs: J,
 ) -> Result<Opened<J>, Error> {
-    // A file with nothing in it is not needed.
-    let is_theirs = |file: &&Found| matches!(file.kind, Kind::Beanstalkd(_));
-    let first = files.iter().find(is_theirs).map(|file| file.number);
     let last = files.last().map_or(0, |file| file.number);
     let Some(number) = last.checked_add(1).filter(|next| *next < u32::MAX) else {
         return Err(Error::Refused(format!(
@@ -166,110 +129,106 @@ pub(super) fn take_over<J: Jobs>(
             segment_name(last)
         )));
     };
-    let theirs = Theirs::of(&files, &mut jobs)?;
-    if first.is_none() {
+    let is_theirs = |file: &&Found| matches!(file.kind, Kind::Beanstalkd(_));
+    let Some(first) = files.iter().find(is_theirs) else {
         // Before anything is prepared: beside a second prepared segment, empty files would
         // look like segments that were lost.
-        theirs.remove(&mut opening, &files)?;
-        let binlog = opening.begin(JobId(1), number, None)?;
+        files.iter().for_each(|file| opening.remove_unneeded(file));
+        let binlog = opening.begin(LiveBytes::new(JobId(1)), number)?;
         return Ok(opening.opened(binlog, jobs));
-    }
-    for file in ours {
-        opening.remove(&file.name())?;
-    }
-    opening.sync_names()?;
-    let next_id = JobId(theirs.highest + 1);
-    let begun = opening.begin(next_id, number, first);
-    let copied = begun.and_then(|binlog| match copy(&binlog, &theirs) {
-        Ok(()) => Ok(binlog),
-        Err(NoRoom) => Err(binlog.into_error()),
-    });
-    let binlog = match copied {
-        Ok(binlog) => binlog,
-        Err(error) => return Err(undo(&opening, number, &theirs, error)),
     };
-    theirs.remove(&mut opening, &files)?;
-    let jobs_taken = counted(theirs.ids.len() as u64, "job");
+    let theirs = Theirs::of(files)?;
+    remove_copies(&opening, files)?;
+    let mut live = LiveBytes::new(JobId(theirs.highest + 1));
+    // Their files count as one more segment, with a job in it that is never deleted. So
+    // headers and marks call it the oldest that is needed, and no segment is obsolete.
+    live.begin(first.number, 0, 0);
+    live.put(JobId(0), 1);
+    if let Err(error) = copy(&opening, live, number, &theirs) {
+        return Err(undo(&opening, &theirs, error));
+    }
+    let jobs_taken = counted(theirs.jobs.len() as u64, "job");
     let count = files.iter().filter(is_theirs).count();
-    let files = counted(count as u64, "binlog file");
-    let notice = format!("took over {jobs_taken} from {files} of beanstalkd");
-    opening.notices.push(notice);
-    Ok(opening.opened(binlog, jobs))
+    let their_files = counted(count as u64, "binlog file");
+    drop(theirs);
+    let (storage, sync) = (opening.storage, opening.sync);
+    let mut opened = recover(storage, sync, opening.segment_size, jobs)?;
+    let notice = format!("took over {jobs_taken} from {their_files} of beanstalkd");
+    opened.notices.push(notice);
+    Ok(opened)
 }
 
-/// Writes the jobs, and then begins the segment that says that beanstalkd's
-/// files are not needed any more.
-fn copy<J: Jobs>(binlog: &Binlog, theirs: &Theirs<J>) -> Result<(), NoRoom> {
-    for (index, id) in theirs.ids.iter().enumerate() {
-        let job = theirs.jobs.stored(*id).expect("it is there");
-        binlog.make_room_to_copy(put_len(&job))?;
-        let end = binlog.append(&[Change::Put(*id)], &*theirs.jobs);
-        if index % JOBS_AT_ONCE == 0 {
-            binlog.commit(end).map_err(|_| NoRoom)?;
+/// Writes the jobs, a segment at a time, and then the mark that says that only our segments
+/// are needed. Recovery finds it only if everything before it is there, too.
+fn copy(opening: &Opening, live: LiveBytes, number: u32, theirs: &Theirs) -> Result<(), Error> {
+    let binlog = opening.begin(live, number)?;
+    let write = || {
+        for (id, job) in &theirs.jobs {
+            binlog.make_room_to_copy(put_len(job))?;
+            binlog.append(&[Change::Put(*id)], &theirs.jobs);
         }
-    }
-    binlog.tail().floor = None;
-    binlog.begin_segment().map_err(|_| NoRoom)
+        binlog.tail().record(Record::Mark(number));
+        let end = binlog.tail().end;
+        binlog.sync_up_to(end).map_err(|_| NoRoom)
+    };
+    write().map_err(|NoRoom| binlog.into_error())
 }
 
-/// Removes what a takeover has made before it failed: on a full disk,
-/// beanstalkd could not start beside it either. The newest segment goes first,
-/// and durably, since it may say that beanstalkd's files are not needed.
-///
-/// Returns why the takeover failed.
-fn undo<J: Jobs>(opening: &Opening, first: u32, theirs: &Theirs<J>, error: Error) -> Error {
-    let storage = &*opening.storage;
-    let mut ours = numbers(storage).unwrap_or_default();
-    ours.retain(|number| *number >= first);
-    // If a file stays, the next start removes it, or finishes the takeover.
-    for number in ours.into_iter().rev() {
-        let removed = storage.remove(&segment_name(number));
-        if removed.and_then(|()| storage.sync()).is_err() {
-            return error;
-        }
+/// Removes all segments, which are not beanstalkd's: what an unfinished takeover has made.
+/// The newest goes first, and durably, since it may say that beanstalkd's files are not
+/// needed.
+fn remove_copies(opening: &Opening, files: &[Found]) -> Result<(), Error> {
+    let mut copies = numbers(&*opening.storage)?;
+    copies.retain(|number| files.iter().all(|file| file.number != *number));
+    for number in copies.into_iter().rev() {
+        opening.remove(&segment_name(number))?;
+        opening.sync_names()?;
     }
-    opening.remove_prepared().ok();
-    if !error.is_full() {
+    opening.remove_prepared()
+}
+
+/// After a takeover that has failed, removes what it has made: on a full disk, beanstalkd
+/// could not start beside it either. (If a file stays, the next start removes it, or finishes
+/// the takeover.) Returns why the takeover failed.
+fn undo(opening: &Opening, theirs: &Theirs, error: Error) -> Error {
+    if remove_copies(opening, theirs.files).is_err() || !error.is_full() {
         return error;
     }
-    let needed = room_needed(opening.asked_len(), theirs);
-    let free = storage.free();
+    let lens = || theirs.jobs.values().map(put_len);
+    let longest = lens().max().unwrap_or(0);
+    let needed_len = (HEADER_LEN + longest).next_multiple_of(BLOCK);
+    let len = opening.asked_len().max(needed_len);
+    // A segment ends where the next job does not fit. So this much of each is used, at least
+    // on average over it and the next one.
+    let used = (len - HEADER_LEN - longest).max((len - HEADER_LEN) / 2);
+    let segments = lens().sum::<u64>() / used + 1;
+    let needed = (segments + LEFT_BY_PUT as u64 + 1) * len;
+    let free = opening.storage.free();
     let free = free.map_or(String::new(), |free| format!(", and {free} are free"));
     Error::Refused(format!(
         "cannot take over the jobs of beanstalkd: copies of them need {needed} bytes on the disk{free}; nothing was changed; make room, or start beanstalkd again"
     ))
 }
 
-/// How many bytes of files a takeover needs, with segments of this length.
-fn room_needed<J: Jobs>(asked: u64, theirs: &Theirs<J>) -> u64 {
-    let jobs = theirs.ids.iter().filter_map(|id| theirs.jobs.stored(*id));
-    let lens: Vec<u64> = jobs.map(|job| put_len(&job)).collect();
-    let longest = lens.iter().copied().max().unwrap_or(0);
-    let len = asked.max((HEADER_LEN + longest).next_multiple_of(BLOCK));
-    let (mut segments, mut offset) = (1, HEADER_LEN);
-    for put in lens {
-        if offset + put > len {
-            (segments, offset) = (segments + 1, HEADER_LEN);
+/// Removes files that are not needed any more, except those with bytes that were not taken
+/// over.
+pub(super) fn remove_left_over(opening: &mut Opening, files: &[Found]) {
+    let theirs = match Theirs::of(files) {
+        Ok(theirs) => theirs,
+        Err(error) => return opening.leave_alone(&error),
+    };
+    let flaw = |id| format!("job {id} is not whole, its body does not end in CR LF");
+    let not_whole = theirs.not_whole.into_iter();
+    let not_whole = not_whole.map(|(id, number)| (number, flaw(id)));
+    let kept: Vec<_> = theirs.unread.into_iter().chain(not_whole).collect();
+    for file in files {
+        if kept.iter().all(|(number, _)| *number != file.number) {
+            opening.remove_unneeded(file);
         }
-        offset += put;
     }
-    // The last one says that beanstalkd's files are not needed any more.
-    (segments + 1 + LEFT_BY_PUT as u64 + 1) * len
-}
-
-/// Removes files that are not needed any more.
-pub(super) fn remove_left_over(opening: &mut Opening, theirs: &[Found]) -> Result<(), Error> {
-    if theirs.is_empty() {
-        return Ok(());
-    }
-    // They are read again only for the messages about what was not taken over.
-    let mut already_taken = BTreeMap::new();
-    match Theirs::of(theirs, &mut already_taken) {
-        Ok(read) => read.remove(opening, theirs),
-        Err(error) => {
-            opening.leave_alone(&error);
-            Ok(())
-        }
+    for (number, flaw) in kept {
+        let told = format!("{} is kept: {flaw}", segment_name(number));
+        opening.notices.push(told);
     }
 }
 
@@ -360,7 +319,8 @@ pub struct Unread {
 }
 
 /// Reads a file of beanstalkd. Calls `each` with the offset of each record, its job
-/// and the record (`None` if the body of the job does not end in CR LF).
+/// and the record (`None` if the body of the job does not end in CR LF). The order of a
+/// buried job is left 0.
 ///
 /// Returns what is no record, if there is anything but zeros after the last one.
 pub fn read(
@@ -369,17 +329,62 @@ pub fn read(
     each: &mut dyn FnMut(u64, JobId, Option<Record>),
 ) -> Result<Option<Unread>, Error> {
     let (mut window, mut offset) = (file.window()?, 4);
+    let no_record = |flaw: &str| (flaw.to_owned(), false);
     let (flaw, is_cut_off) = loop {
-        match next(&mut window, offset, format)? {
-            Next::Record { end, id, record } => {
-                each(offset, id, record);
-                offset = end;
-            }
-            Next::End if file.last_set_byte(offset)?.is_none() => return Ok(None),
-            Next::End => break ("there is something after the end".into(), false),
-            Next::Nonsense(flaw) => break (flaw.into(), false),
-            Next::CutOff(what) => break (format!("the file ends within {what}"), true),
+        let (name_at, name_len) = format.name_len(window.at(offset, 8)?);
+        let name_len = usize::try_from(name_len.unwrap_or(0)).unwrap_or(usize::MAX);
+        if name_len > TubeName::MAX_LEN {
+            break no_record("no tube's name is that long");
         }
+        let len = name_at + name_len + format.job_len();
+        let bytes = window.at(offset, len)?;
+        if bytes.iter().all(|byte| *byte == 0) {
+            match file.last_set_byte(offset)? {
+                None => return Ok(None),
+                Some(_) => break no_record("there is something after the end"),
+            }
+        }
+        if bytes.len() < len {
+            break ("the file ends within a record".to_owned(), true);
+        }
+        let (name, job) = bytes[name_at..].split_at(name_len);
+        let Some(job) = Job::decode(job, format).filter(|job| job.fields.id.0 > 0) else {
+            break no_record("this is not a job");
+        };
+        let id = job.fields.id;
+        // So 2^63 ids are left for new jobs, more than anybody uses.
+        if id.0 >= 1 << 63 {
+            break no_record("no job has so large an id");
+        }
+        let mut end = offset + len as u64;
+        let is_deleted = matches!(job.fields.state, StoredState::Deleted { .. });
+        let mut record = Some(match is_deleted {
+            true => Record::Delete(id),
+            false => Record::Update(job.fields),
+        });
+        if !name.is_empty() {
+            let Some(tube) = TubeName::parse(name) else {
+                break no_record("no tube has such a name");
+            };
+            let body = window.at(end, job.body_len)?;
+            if body.len() < job.body_len {
+                break (format!("the file ends within the body of job {id}"), true);
+            }
+            end += body.len() as u64;
+            if !is_deleted {
+                let fields = job.fields;
+                record = Body::from_wire(body).map(|body| {
+                    Record::Put(StoredJob {
+                        fields,
+                        tube,
+                        options: None,
+                        body,
+                    })
+                });
+            }
+        }
+        each(offset, id, record);
+        offset = end;
     };
     Ok(Some(Unread {
         offset,
@@ -388,82 +393,12 @@ pub fn read(
     }))
 }
 
-/// What follows in a file.
-enum Next {
-    /// A record that ends here.
-    Record {
-        end: u64,
-        id: JobId,
-        record: Option<Record>,
-    },
-    /// Zeros, or no more bytes.
-    End,
-    /// The file ends within this.
-    CutOff(String),
-    /// No server wrote this.
-    Nonsense(&'static str),
-}
-
-/// Reads what follows at an offset. The order of a buried job is left 0.
-fn next(window: &mut Window, offset: u64, format: Format) -> Result<Next, Error> {
-    let (name_at, name_len) = format.name_len(window.at(offset, 8)?);
-    let name_len = usize::try_from(name_len.unwrap_or(0)).unwrap_or(usize::MAX);
-    if name_len > TubeName::MAX_LEN {
-        return Ok(Next::Nonsense("no tube's name is that long"));
-    }
-    let len = name_at + name_len + format.job_len();
-    let bytes = window.at(offset, len)?;
-    if bytes.iter().all(|byte| *byte == 0) {
-        return Ok(Next::End);
-    }
-    if bytes.len() < len {
-        return Ok(Next::CutOff("a record".into()));
-    }
-    let (name, job) = bytes[name_at..].split_at(name_len);
-    let Some(job) = Job::decode(job, format).filter(|job| job.fields.id.0 > 0) else {
-        return Ok(Next::Nonsense("this is not a job"));
-    };
-    let id = job.fields.id;
-    // So 2^63 ids are left for new jobs, more than anybody uses.
-    if id.0 >= 1 << 63 {
-        return Ok(Next::Nonsense("no job has so large an id"));
-    }
-    let mut end = offset + len as u64;
-    let mut record = Some(match job.is_deleted {
-        true => Record::Delete(id),
-        false => Record::Update(job.fields),
-    });
-    if !name.is_empty() {
-        let Some(tube) = TubeName::parse(name) else {
-            return Ok(Next::Nonsense("no tube has such a name"));
-        };
-        let body = window.at(end, job.body_len)?;
-        if body.len() < job.body_len {
-            return Ok(Next::CutOff(format!("the body of job {id}")));
-        }
-        end += body.len() as u64;
-        if !job.is_deleted {
-            let body = Body::from_wire(body);
-            record = body.map(|body| {
-                Record::Put(StoredJob {
-                    fields: job.fields,
-                    tube,
-                    options: None,
-                    body,
-                })
-            });
-        }
-    }
-    Ok(Next::Record { end, id, record })
-}
-
 const NANOS_A_SECOND: u64 = 1_000_000_000;
 
 /// A job as it is in the file.
 struct Job {
     fields: JobFields,
     body_len: usize,
-    is_deleted: bool,
     /// Whether a client could have asked for these times.
     is_likely: bool,
 }
@@ -473,34 +408,30 @@ impl Job {
         let at = |natural, packed| if format.packed { packed } else { natural };
         // In nanoseconds.
         let time = |offset| {
-            let time = format.u64(bytes, offset)?;
-            let unit = if format.version == 5 { 1000 } else { 1 };
             // beanstalkd's times are signed, and never negative.
-            let is_negative = time > i64::MAX as u64;
-            Some(if is_negative {
-                0
-            } else {
-                time.saturating_mul(unit)
-            })
+            let time = format.u64(bytes, offset)?.cast_signed().max(0);
+            let unit = if format.version == 5 { 1000 } else { 1 };
+            Some(time.cast_unsigned().saturating_mul(unit))
         };
         let counter = |index: usize| format.u32(bytes, at(56, 48) + 4 * index);
         let (delay, ttr) = (time(at(16, 12))?, time(at(24, 20))?);
         let body_len = i32::try_from(format.u32(bytes, at(32, 28))?).ok()?;
         let deadline = Time::from_nanos(time(at(48, 40))?);
-        let state = *bytes.get(at(76, 68))?;
         let seconds = |nanos| Seconds(u32::try_from(nanos / NANOS_A_SECOND).unwrap_or(u32::MAX));
         let is_seconds = |nanos| seconds(nanos).as_nanos() == nanos;
-        let job = Job {
+        Some(Job {
             fields: JobFields {
                 id: JobId(format.u64(bytes, 0)?),
                 priority: Priority(format.u32(bytes, 8)?),
                 delay: seconds(delay),
                 ttr: seconds(ttr).max(Seconds(1)),
                 created_at: Time::from_nanos(time(at(40, 32))?),
-                state: match state {
+                state: match bytes.get(at(76, 68))? {
+                    0 => StoredState::Deleted { until: deadline },
+                    1 | 2 => StoredState::Ready,
                     3 => StoredState::Buried { order: 0 },
                     4 => StoredState::Delayed { until: deadline },
-                    _ => StoredState::Ready,
+                    _ => return None,
                 },
                 counters: Counters {
                     reserves: counter(0)?,
@@ -512,10 +443,8 @@ impl Job {
                 failed_tries: 0,
             },
             body_len: usize::try_from(body_len).ok()?,
-            is_deleted: state == 0,
             is_likely: is_seconds(ttr) && is_seconds(delay),
-        };
-        (state <= 4).then_some(job)
+        })
     }
 }
 

@@ -67,8 +67,8 @@ pub fn recover<J: Jobs>(
             "all segments are missing or empty, though {name} shows that there were some; nothing was changed; put them back, or {REPAIR}"
         )));
     }
-    if ours.is_empty() || are_copies(&ours, &theirs) {
-        return import::take_over(opening, theirs, &ours, jobs);
+    if ours.is_empty() || are_copies(&ours, &theirs, needed) {
+        return import::take_over(opening, &theirs, jobs);
     }
     let foreign = theirs.iter().filter(|file| file.number >= needed);
     if let Some(file) = foreign.min_by_key(|file| is_nothing(file)) {
@@ -111,27 +111,21 @@ pub fn shows_segments(storage: &dyn Storage) -> Result<Option<String>, Error> {
 }
 
 /// Whether our segments are only copies of jobs in beanstalkd's files, because the
-/// takeover was not finished. Until it is, the newest header says that a file of
-/// beanstalkd is needed. If beanstalkd was started again since, it may have removed
-/// that file. So while our first segment is the very first one, with no previous end in
-/// its header, any file of beanstalkd counts as that file.
-fn are_copies(ours: &[Found], theirs: &[Found]) -> bool {
-    let header = |found: Option<&Found>| found.and_then(Found::header);
-    let (Some(first), Some(last)) = (header(ours.first()), header(ours.last())) else {
-        return false;
-    };
-    let is_copied = |file: &Found| {
-        matches!(file.kind, Kind::Beanstalkd(_))
-            && (first.previous_end == 0 || file.number == last.oldest)
-    };
-    last.oldest < first.number && theirs.iter().any(is_copied)
+/// takeover was not finished: a file before our very first segment, which has no previous
+/// end in its header, is still needed. (If beanstalkd was started again since, it may have
+/// removed that file and made others.)
+fn are_copies(ours: &[Found], theirs: &[Found], needed: u32) -> bool {
+    let first = ours.first().and_then(Found::header);
+    let is_theirs = |file: &Found| matches!(file.kind, Kind::Beanstalkd(_));
+    first.is_some_and(|first| first.previous_end == 0 && needed < first.number)
+        && theirs.iter().any(is_theirs)
 }
 
 /// A binlog that is about to be opened.
 pub(super) struct Opening {
     pub storage: Arc<dyn Storage>,
-    sync: SyncMode,
-    segment_size: u64,
+    pub sync: SyncMode,
+    pub segment_size: u64,
     pub notices: Vec<String>,
 }
 
@@ -139,10 +133,7 @@ impl Opening {
     /// Begins the first segment of a binlog, if the disk has room for four: for this one
     /// and for three prepared segments, of which two are made here. These are made last,
     /// so they show that there was a first segment.
-    ///
-    /// In a takeover from beanstalkd, `floor` is what headers name as the oldest segment
-    /// that is needed.
-    pub fn begin(&self, next_id: JobId, number: u32, floor: Option<u32>) -> Result<Binlog, Error> {
+    pub fn begin(&self, mut live: LiveBytes, number: u32) -> Result<Binlog, Error> {
         self.remove_prepared()?;
         let len = self.segment_len(0, &[]);
         let storage = &*self.storage;
@@ -150,19 +141,17 @@ impl Opening {
         let first = prepare(storage, 0, 4 * len, len)?;
         let cut = first.file.set_len(len);
         cut.map_err(Error::on("cut", PREPARED))?;
+        live.begin(number, 0, 0);
         let header = Header {
             number,
-            oldest: floor.unwrap_or(number),
+            oldest: live.oldest(),
             previous_end: 0,
-            next_id,
+            next_id: live.next_id,
             salt: 0, // `name_segment` gives it one
         };
         let place = name_segment(storage, &first, &header, || false)?;
-        let mut live = LiveBytes::new(next_id);
-        live.begin(number, 0, 0);
         let writer = Writer::new(place, first.file);
         let binlog = self.binlog(live, writer, len, Vec::new());
-        binlog.tail().floor = floor;
         binlog.run_upkeep();
         let has_prepared = binlog.tail().no_room.is_none();
         match has_prepared {
@@ -188,7 +177,7 @@ impl Opening {
         let (found, end) = (newest.found, newest.offset);
         let on = |action| Error::on(action, found.name());
         self.notices.extend(make_durable(&newest, &*file)?);
-        import::remove_left_over(&mut self, &theirs)?;
+        import::remove_left_over(&mut self, &theirs);
         old.iter().for_each(|found| self.remove_unneeded(found));
         // Without room for all its blocks, the file ends with its records. (A copy of a
         // file may have holes, or share its blocks.)

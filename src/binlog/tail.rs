@@ -144,9 +144,6 @@ pub(super) struct Tail {
     pub not_removed: Vec<Error>,
     /// What the segments thread is asked to do, and has done.
     pub upkeep: Upkeep,
-    /// While beanstalkd's files are being taken over: the number that the headers of
-    /// new segments name as the oldest one needed.
-    pub floor: Option<u32>,
     /// For `stats`.
     pub written: u64,
     pub migrated: u64,
@@ -223,7 +220,7 @@ impl Tail {
     /// Appends a record, and returns its length. It begins a segment if it does not
     /// fit into the current one. Without a prepared segment, or a number, the current
     /// segment grows.
-    fn record(&mut self, record: Record) -> u64 {
+    pub fn record(&mut self, record: Record) -> u64 {
         let len = record.len();
         let (rest, longest) = match &record {
             Record::Put(job) => (self.rest_for_puts(), put_len(job)),
@@ -247,7 +244,7 @@ impl Tail {
         self.live.begin(number, self.offset, self.len);
         let header = Header {
             number,
-            oldest: self.floor.unwrap_or(self.live.oldest()),
+            oldest: self.live.oldest(),
             previous_end: self.offset,
             next_id: self.live.next_id,
             salt: 0, // the writer gives it one

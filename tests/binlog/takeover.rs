@@ -294,8 +294,13 @@ fn each_layout_of_beanstalkd_is_taken_over() {
 
 #[test]
 fn a_power_cut_during_a_takeover_neither_loses_nor_doubles_a_job() {
-    let [first, second] = a_life();
     for seed in search::seeds(1..40) {
+        let ([mut first, second], mut jobs) = (a_life(), lives());
+        if seed % 2 == 0 {
+            // It does not fit into the first segment, where no job is then.
+            first[1].body = body_of(9000);
+            jobs.get_mut(&JobId(1)).unwrap().body = Body::new(&[b'x'; 9000]);
+        }
         let disk = disk_with(&[
             ("binlog.2", version_7(&first)),
             ("binlog.3", version_7(&second)),
@@ -310,14 +315,10 @@ fn a_power_cut_during_a_takeover_neither_loses_nor_doubles_a_job() {
             drop(start(&cut));
             let cut = cut.state().cut(Survival::Something, random);
             let opened = open(&cut);
-            assert_eq!(opened.jobs, lives(), "seed {seed}");
+            assert_eq!(opened.jobs, jobs, "seed {seed}");
             assert!(opened.next_id >= JobId(100));
             let again = open(&cut);
-            assert_eq!(
-                (again.jobs, again.notices),
-                (lives(), vec![]),
-                "seed {seed}"
-            );
+            assert_eq!((&again.jobs, again.notices), (&jobs, vec![]), "seed {seed}");
         }));
         open(&disk);
     }
@@ -556,8 +557,9 @@ fn beanstalkd_may_be_started_again_after_a_takeover_that_was_interrupted() {
         if is_over || !names.contains(&"binlog.2".into()) {
             break;
         }
-        if is_copied_by(&disk) {
-            // Its files are not needed any more, only not removed yet.
+        if open(&disk.state().kill()).notices.is_empty() {
+            // Nothing is taken over: its files are not needed any more, only not removed
+            // yet.
             continue;
         }
         let next = names.iter().map(|name| number_of(name)).max().unwrap() + 1;
@@ -586,14 +588,6 @@ fn beanstalkd_may_be_started_again_after_a_takeover_that_was_interrupted() {
     assert!(copies > 5);
 }
 
-/// Whether the newest segment says that no file of beanstalkd is needed.
-fn is_copied_by(disk: &Disk) -> bool {
-    let names = disk.names();
-    let newest = names.iter().max_by_key(|name| number_of(name)).unwrap();
-    let bytes = disk.contents(newest);
-    bytes.starts_with(b"beanpole") && u32::from_le_bytes(bytes[16..20].try_into().unwrap()) > 3
-}
-
 /// The number of a segment; 0 for other files.
 fn number_of(name: &str) -> u32 {
     let number = name.strip_prefix("binlog.");
@@ -611,19 +605,6 @@ fn a_start_over_empty_files_may_be_interrupted() {
             let cut = disk.state().cut(survival, &mut Random::new(operations));
             assert!(open(&cut).jobs.is_empty());
         }
-    }
-}
-
-#[test]
-fn an_empty_file_is_named_unless_a_server_may_have_created_it() {
-    for (len, is_told) in [(0, true), (4096, false), (5000, true), (8192, false)] {
-        let disk = disk_with(&[("binlog.1", vec![0; len])]);
-        let notices = open(&disk).notices;
-        let told = format!("binlog.1: there is nothing in its {len} bytes");
-        assert_eq!(
-            notices.iter().any(|notice| notice.starts_with(&told)),
-            is_told
-        );
     }
 }
 
