@@ -1,5 +1,5 @@
-//! The locks, channels, threads and times that the server and the binlog use:
-//! those of the standard library and of `crossbeam-channel`. With `cfg(simulated)`,
+//! The locks, channels, threads, times and random numbers that the server and the binlog
+//! use: those of the standard library and of `crossbeam-channel`. With `cfg(simulated)`,
 //! which only `tests/simulator` sets, they are those of the simulator: its threads
 //! run in any order, in its own time.
 
@@ -8,7 +8,7 @@ pub use crate::simulator::sync::*;
 
 #[cfg(not(simulated))]
 mod real {
-    pub use crate::sys::{AtomicU64, time_since_boot};
+    pub use crate::sys::{AtomicU64, random, time_since_boot};
     pub use crossbeam_channel::{Receiver, Sender, unbounded};
     pub use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
     pub use std::sync::{Condvar, Mutex, MutexGuard, OnceLock};

@@ -35,7 +35,7 @@ use super::format::{
 use super::storage::{File, Storage, write_zeros};
 use super::tail::{BLOCK, LEFT_BY_PUT, Tail, Work};
 use super::{Binlog, Event, Failed, Jobs, NoRoom, locked};
-use crate::sync::{Ordering, thread};
+use crate::sync::{Ordering, random, thread};
 use std::io;
 use std::sync::Arc;
 
@@ -484,7 +484,7 @@ pub(super) fn name_segment(
 ) -> Result<Place, Error> {
     let (from, to) = (prepared_name(prepared.slot), segment_name(header.number));
     let on = |action| Error::on(action, from.as_str());
-    let salt = storage.random();
+    let salt = random() as u32;
     let header = Header { salt, ..*header };
     // An empty frame ends the segment here, whatever the file was used for before.
     let mut start = header.encode();

@@ -76,15 +76,11 @@ use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
 use nix::sys::utsname::uname;
-use std::fs;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-
-/// The length of the line in the lock's file.
-const LINE: usize = 256;
 
 /// A file that is created to find out whether files can be created. If it stays, the next
 /// start removes it like the prepared segments of other servers.
@@ -108,7 +104,7 @@ pub fn lock(path: &Path, wait: bool) -> Result<(Arc<dyn Storage>, Vec<Error>), E
         source,
     };
     let directory = Directory::open(path)?;
-    let is_ours = lock_whole(&directory.lock, wait).map_err(refused)?;
+    let is_ours = lock_whole(&directory, wait).map_err(refused)?;
     let is_shared = is_shared(&directory.lock).map_err(refused)?;
     // On a local file system no second server gets in even if the file `lock` is removed.
     if !is_ours || !is_shared && !directory.lock_itself(wait) {
@@ -124,8 +120,7 @@ pub fn lock(path: &Path, wait: bool) -> Result<(Arc<dyn Storage>, Vec<Error>), E
     };
     let tried = match storage.create(PROBE) {
         Err(error) if is_full(&error) => Ok(()),
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
-        _ => storage.remove(PROBE),
+        made => made.and_then(|_| storage.remove(PROBE)),
     };
     tried.map_err(Error::on("make or remove", "files"))?;
     Ok((storage, left))
@@ -148,8 +143,8 @@ impl Fenced {
         let system = uname()?;
         let host = system.nodename().to_string_lossy();
         let mut line = format!("{now} process {} on {host}", std::process::id()).into_bytes();
-        // It covers all of the line before.
-        line.resize(LINE - 1, b' ');
+        // As long as any other server's line.
+        line.resize(255, b' ');
         line.push(b'\n');
         directory.lock.write_all_at(&line, 0)?;
         directory.lock.sync_all()?;
@@ -179,11 +174,9 @@ impl Fenced {
 /// No name is changed any more after another server has taken the directory over.
 impl Storage for Fenced {
     fn list(&self) -> io::Result<Vec<String>> {
-        let mut names = self.directory.list()?;
-        for name in &mut names {
-            name.truncate(name.trim_end_matches(&self.suffix).len());
-        }
-        Ok(names)
+        let names = self.directory.list()?.into_iter();
+        let called = |name: String| name.trim_end_matches(&self.suffix).to_owned();
+        Ok(names.map(called).collect())
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn File>> {
@@ -250,9 +243,9 @@ impl Storage for Fenced {
         }
         // Another server may have had the lock, and have ended again.
         forget_pages(lock)?;
-        let mut found = [0; LINE];
+        let mut found = vec![0; self.line.len()];
         lock.read_exact_at(&mut found, 0)?;
-        if found == *self.line {
+        if found == self.line {
             return Ok(());
         }
         let who = String::from_utf8_lossy(&found);
@@ -261,14 +254,14 @@ impl Storage for Fenced {
     }
 }
 
-/// Takes the lock of all of a file. False if another process has it.
-fn lock_whole(file: &fs::File, wait: bool) -> io::Result<bool> {
+/// Locks the file `lock`, all of it. False if another process has it.
+fn lock_whole(directory: &Directory, wait: bool) -> io::Result<bool> {
     let region = whole_file();
     let how = || match wait {
         true => FcntlArg::F_SETLKW(&region),
         false => FcntlArg::F_SETLK(&region),
     };
-    match again(|| fcntl(file, how())) {
+    match again(|| fcntl(&directory.lock, how())) {
         Ok(_) => Ok(true),
         Err(Errno::EAGAIN | Errno::EACCES) => Ok(false),
         Err(errno) => Err(errno.into()),
@@ -339,9 +332,11 @@ impl Binlog {
     /// recent, and which began after everything was written that is durable now. Makes one
     /// if there is none. On shared storage, nothing may be sent after an error. To be called
     /// right before, and not under the server's lock.
-    pub fn ensure_lease(&self) -> Result<(), Failed> {
+    ///
+    /// Returns how long the thread that calls this while nothing is sent may sleep.
+    pub fn ensure_lease(&self) -> Result<Duration, Failed> {
         if !self.storage.is_shared() {
-            return Ok(());
+            return Ok(Duration::MAX);
         }
         let durable = || self.durable.load(Ordering::Acquire);
         let (needed, ready_at) = (durable(), time_since_boot());
@@ -357,15 +352,7 @@ impl Binlog {
             drop(lease);
             checked.map_err(|error| self.fail(Error::Lost(error)))?;
         }
-        self.check_failure()
-    }
-
-    /// How long the thread that ensures the lease while nothing is sent may sleep.
-    pub(super) fn longest_sleep(&self) -> Duration {
-        match self.storage.is_shared() {
-            true => CHECK_EVERY,
-            false => Duration::MAX,
-        }
+        self.check_failure().map(|()| CHECK_EVERY)
     }
 }
 
@@ -386,6 +373,7 @@ mod tests {
     use crate::engine::Change;
     use crate::protocol::JobId;
     use std::collections::BTreeMap;
+    use std::fs;
 
     /// A fence around a directory, whatever its file system.
     fn raise(path: &Path) -> (Fenced, Vec<Error>) {
@@ -466,7 +454,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let (fenced, _) = raise(directory.path());
         let lock = &fenced.directory.lock;
-        assert!(lock_whole(lock, false).unwrap());
+        assert!(lock_whole(&fenced.directory, false).unwrap());
         let mut other = fs::OpenOptions::new();
         let other = other
             .write(true)
@@ -482,7 +470,7 @@ mod tests {
         };
         fcntl(lock, FcntlArg::F_SETLK(&release)).unwrap();
         take().unwrap();
-        assert!(!lock_whole(lock, false).unwrap());
+        assert!(!lock_whole(&fenced.directory, false).unwrap());
         let lost = fenced.check_lock().unwrap_err().to_string();
         assert_eq!(lost, "another server has it");
     }
@@ -591,15 +579,6 @@ mod tests {
         lock();
         assert!(directory.path().join("binlog.spare").exists());
         assert!(!directory.path().join("binlog.spare.17").exists());
-    }
-
-    #[test]
-    fn salts_differ_and_the_clock_advances() {
-        let directory = tempfile::tempdir().unwrap();
-        let (fenced, _) = raise(directory.path());
-        assert_ne!(fenced.random(), fenced.random());
-        let before = time_since_boot();
-        while time_since_boot() == before {}
     }
 
     #[test]

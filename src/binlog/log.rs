@@ -298,10 +298,9 @@ impl Binlog {
     fn commit_until_closed(&self, mut report: impl FnMut(Event<'_>)) {
         // Set before the queue is read: so a later request wakes this thread.
         self.committer.get_or_init(thread::current);
-        let longest = self.longest_sleep();
         while self.failure.get().is_none()
             && self.commit_for_others().is_ok()
-            && self.ensure_lease().is_ok()
+            && let Ok(longest) = self.ensure_lease()
         {
             let queue = self.commit_queue();
             if queue.is_closed {

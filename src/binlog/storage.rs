@@ -13,7 +13,6 @@ use nix::sys::stat::Mode;
 use nix::sys::statvfs::fstatvfs;
 use nix::unistd::{AccessFlags, UnlinkatFlags, Whence, faccessat, lseek, unlinkat};
 use std::fs::{self, OpenOptions, TryLockError};
-use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
@@ -48,11 +47,6 @@ pub trait Storage: Send + Sync {
     fn sync(&self) -> io::Result<()>;
     /// How many bytes new files can take, if the file system says so.
     fn free(&self) -> Option<u64>;
-    /// A number that cannot be guessed.
-    fn random(&self) -> u32 {
-        // The standard library seeds this from the system's random source.
-        RandomState::new().hash_one(()) as u32
-    }
     /// Whether another machine could take the directory over while we use it: see
     /// `lease`. Then we append nothing to another server's segment.
     fn is_shared(&self) -> bool {

@@ -3,11 +3,11 @@
 use super::shared::Shared;
 use crate::engine::ConnectionId;
 use crate::protocol::{ConnectionList, ConnectionStats, Document};
+use crate::sys::random;
 use nix::sys::resource::{Usage, UsageWho, getrusage};
 use nix::sys::time::{TimeVal, TimeValLike};
 use nix::sys::utsname::UtsName;
 use std::ffi::OsStr;
-use std::hash::{BuildHasher, RandomState};
 use std::sync::OnceLock;
 
 /// The version that `stats` shows. Client libraries compare it to find out
@@ -78,7 +78,7 @@ pub fn name_peers(list: &mut ConnectionList, shared: &Shared) {
 /// A random number that distinguishes this process from others.
 fn instance() -> &'static str {
     static INSTANCE: OnceLock<String> = OnceLock::new();
-    INSTANCE.get_or_init(|| format!("{:016x}", RandomState::new().hash_one(std::process::id())))
+    INSTANCE.get_or_init(|| format!("{:016x}", random()))
 }
 
 #[cfg(test)]

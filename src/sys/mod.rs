@@ -16,6 +16,7 @@ use nix::libc;
 #[cfg(not(target_has_atomic = "64"))]
 pub use portable_atomic::AtomicU64;
 use std::collections::BTreeSet;
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Mutex;
@@ -48,6 +49,12 @@ pub fn use_one_malloc_arena() {
         libc::mallopt(libc::M_ARENA_MAX, 1);
         libc::mallopt(libc::M_MMAP_MAX, 256);
     }
+}
+
+/// A number that cannot be guessed.
+pub fn random() -> u64 {
+    // The standard library seeds this from the system's random source.
+    RandomState::new().hash_one(())
 }
 
 /// A write lock on all of a file.
@@ -105,6 +112,13 @@ pub fn inherited_descriptor(index: u16) -> io::Result<OwnedFd> {
 mod tests {
     use super::*;
     use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn random_numbers_differ_and_the_clock_advances() {
+        assert_ne!(random(), random());
+        let before = time_since_boot();
+        while time_since_boot() == before {}
+    }
 
     #[test]
     fn a_hangup_list_reports_every_closed_peer() {

@@ -45,6 +45,10 @@ impl SystemTime {
     }
 }
 
+pub fn random() -> u64 {
+    threads::below(1 << 32)
+}
+
 fn deadline(time: Duration) -> Option<u64> {
     let nanos = u64::try_from(time.as_nanos()).ok()?;
     threads::now().checked_add(nanos)

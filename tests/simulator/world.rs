@@ -510,10 +510,6 @@ impl Storage for Drive {
             false => Ok(()),
         }
     }
-
-    fn random(&self) -> u32 {
-        threads::below(1 << 32) as u32
-    }
 }
 
 /// The clock of the lease.
