@@ -208,19 +208,11 @@ impl Binlog {
     }
 
     fn upkeep_until_closed(&self, mut report: impl FnMut(Event<'_>)) {
-        // The recovery may have found segments obsolete, and no other thread may have
-        // anything to write.
-        let end = self.tail().end;
-        let (Ok(()) | Err(Failed)) = self.commit(end);
         let mut reported = None;
         let ends = |tail: &Tail| tail.upkeep.is_closed || self.failure.get().is_some();
-        loop {
-            let sleeps = |tail: &mut Tail| tail.upkeep.served == tail.upkeep.asked && !ends(tail);
-            let tail = locked(self.files_changed.wait_while(self.tail(), sleeps));
-            if ends(&tail) {
-                return;
-            }
-            drop(tail);
+        let sleeps = |tail: &mut Tail| tail.upkeep.served == tail.upkeep.asked && !ends(tail);
+        let wait = || locked(self.files_changed.wait_while(self.tail(), sleeps));
+        while !ends(&wait()) {
             self.run_upkeep();
             let mut tail = self.tail();
             let not_removed = std::mem::take(&mut tail.not_removed);
@@ -257,10 +249,12 @@ impl Binlog {
     }
 
     fn work_on_files(&self) -> Result<(), Error> {
-        let ended = |Failed| Error::Refused("the binlog has failed".into());
+        let tail = self.tail();
+        let (has_obsolete, end) = (!tail.obsolete.is_empty(), tail.end);
+        drop(tail);
         // Before an obsolete segment may go, the mark that says so must be synced.
-        if !self.tail().obsolete.is_empty() {
-            self.sync_written().map_err(ended)?;
+        if has_obsolete && self.sync_up_to(end) == Err(Failed) {
+            return Ok(());
         }
         // A segment whose mark another thread syncs from now on is left for the next
         // pass.
@@ -309,7 +303,7 @@ impl Binlog {
             tail.prepared.extend(done?);
             self.files_changed.notify_all();
         }
-        Err(ended(Failed))
+        Ok(())
     }
 
     /// Makes an obsolete segment a prepared one, or removes it.
