@@ -3,7 +3,7 @@
 use super::format::segment_name;
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Why a binlog cannot be opened, or cannot continue.
 ///
@@ -11,24 +11,10 @@ use std::path::PathBuf;
 /// it failed, and what to do if that is not obvious.
 #[derive(Debug)]
 pub enum Error {
-    /// The directory cannot be used: missing, forbidden, not a directory.
-    Directory {
-        /// The directory, or the lock file in it.
-        path: PathBuf,
-        /// What the system says.
-        source: io::Error,
-    },
     /// Another server has the directory.
     Locked(PathBuf),
-    /// An operation on a file failed.
-    File {
-        /// What was being done: `write`, `sync`, `read`, …
-        action: &'static str,
-        /// The file's name in the directory.
-        name: String,
-        /// What the system says.
-        source: io::Error,
-    },
+    /// An operation failed: what the system says, and the whole text.
+    Io(io::ErrorKind, String),
     /// A segment holds bytes that no server wrote there.
     Damaged {
         /// The segment.
@@ -40,8 +26,6 @@ pub enum Error {
     },
     /// Any other reason. The text is complete.
     Refused(String),
-    /// Another server has taken over the directory.
-    Lost(io::Error),
 }
 
 /// What to do about damage.
@@ -52,14 +36,32 @@ impl Error {
     /// For `map_err`: adds what was being done, to which file.
     pub(super) fn on(
         action: &'static str,
-        name: impl Into<String>,
+        name: impl fmt::Display,
     ) -> impl FnOnce(io::Error) -> Error {
-        let name = name.into();
-        move |source| Error::File {
-            action,
-            name,
-            source,
+        move |source| {
+            let text = format!("cannot {action} {name} in the binlog directory: {source}");
+            Error::Io(source.kind(), text)
         }
+    }
+
+    /// The directory, or the lock file in it, cannot be used: missing, forbidden, not a
+    /// directory.
+    pub(super) fn unusable(path: &Path, source: io::Error) -> Error {
+        let path = path.display();
+        let hint = match source.kind() {
+            io::ErrorKind::NotFound => "; create it first",
+            _ => "",
+        };
+        let text = format!("cannot use the binlog directory: {path}: {source}{hint}");
+        Error::Io(source.kind(), text)
+    }
+
+    /// Another server has taken over the directory.
+    pub(super) fn lost(source: io::Error) -> Error {
+        let text = format!(
+            "the lock on the binlog directory is lost: {source}; nothing is acknowledged or changed there any more"
+        );
+        Error::Io(source.kind(), text)
     }
 
     /// A segment that is needed is not there.
@@ -73,7 +75,7 @@ impl Error {
     /// What the system says, where it said something.
     pub(super) fn kind(&self) -> Option<io::ErrorKind> {
         match self {
-            Error::File { source, .. } => Some(source.kind()),
+            Error::Io(kind, _) => Some(*kind),
             _ => None,
         }
     }
@@ -95,26 +97,10 @@ pub(super) fn is_full(error: &io::Error) -> bool {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::Directory { path, source } => {
-                let path = path.display();
-                write!(f, "cannot use the binlog directory: {path}: {source}")?;
-                match source.kind() {
-                    io::ErrorKind::NotFound => f.write_str("; create it first"),
-                    _ => Ok(()),
-                }
-            }
             Error::Locked(path) => write!(
                 f,
                 "the binlog directory {} is locked by another server; stop that one, or use --wait to wait for it",
                 path.display()
-            ),
-            Error::File {
-                action,
-                name,
-                source,
-            } => write!(
-                f,
-                "cannot {action} {name} in the binlog directory: {source}"
             ),
             Error::Damaged {
                 number,
@@ -125,13 +111,7 @@ impl fmt::Display for Error {
                 "{} is damaged at offset {offset}: {flaw}; nothing was changed; {REPAIR}, or restore the file from a copy",
                 segment_name(*number)
             ),
-            Error::Refused(text) => f.write_str(text),
-            Error::Lost(source) => write!(
-                f,
-                "the lock on the binlog directory is lost: {source}; nothing is acknowledged or changed there any more"
-            ),
+            Error::Io(_, text) | Error::Refused(text) => f.write_str(text),
         }
     }
 }
-
-impl std::error::Error for Error {}

@@ -99,10 +99,7 @@ const PROBE: &str = "binlog.spare.0";
 /// If another server has it, or if it cannot be used: for example, if no file can be made
 /// in it, or removed. (On a full disk none need be made.)
 pub fn lock(path: &Path, wait: bool) -> Result<(Arc<dyn Storage>, Vec<Error>), Error> {
-    let refused = |source| Error::Directory {
-        path: path.to_owned(),
-        source,
-    };
+    let refused = |source| Error::unusable(path, source);
     let directory = Directory::open(path)?;
     let is_ours = lock_whole(&directory, wait).map_err(refused)?;
     let is_shared = is_shared(&directory.lock).map_err(refused)?;
@@ -350,7 +347,7 @@ impl Binlog {
             let checked = self.storage.check_lock();
             let checked = checked.map(|()| *lease = Lease { covered, began });
             drop(lease);
-            checked.map_err(|error| self.fail(Error::Lost(error)))?;
+            checked.map_err(|error| self.fail(Error::lost(error)))?;
         }
         self.check_failure().map(|()| CHECK_EVERY)
     }

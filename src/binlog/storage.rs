@@ -110,7 +110,7 @@ pub(super) struct Directory {
 impl Directory {
     /// Opens a directory, and the file `lock` in it.
     pub fn open(path: &Path) -> Result<Directory, Error> {
-        let on = |path: PathBuf| |source| Error::Directory { path, source };
+        let on = |path: PathBuf| move |source| Error::unusable(&path, source);
         let mut options = OpenOptions::new();
         let options = options.read(true).custom_flags(OFlag::O_DIRECTORY.bits());
         let directory = options.open(path).map_err(on(path.to_owned()))?;

@@ -74,10 +74,10 @@ pub fn live(
 /// An error that no fault of the disk explains: a wrong name was used.
 fn is_own_fault(error: &binlog::Error) -> bool {
     match error {
-        binlog::Error::File { source, .. } => {
-            [ErrorKind::NotFound, ErrorKind::AlreadyExists].contains(&source.kind())
+        binlog::Error::Io(kind, _) => {
+            [ErrorKind::NotFound, ErrorKind::AlreadyExists].contains(kind)
         }
-        error => !matches!(error, binlog::Error::Lost(_)),
+        _ => true,
     }
 }
 
