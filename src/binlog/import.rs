@@ -45,10 +45,11 @@ struct Theirs<'a> {
     /// The live jobs.
     jobs: BTreeMap<JobId, StoredJob>,
     highest: u64,
-    /// The jobs whose body is not complete, and the file of each.
-    not_whole: BTreeMap<JobId, u32>,
+    /// What is wrong with the jobs whose body is not complete, and in which file each is.
+    not_whole: BTreeMap<JobId, (u32, String)>,
     /// The files with bytes that are no record, and what is wrong with these.
     unread: Vec<(u32, String)>,
+    /// How many times a job was buried.
     buried: u64,
 }
 
@@ -93,7 +94,8 @@ impl<'a> Theirs<'a> {
             }
             // If an earlier record has the complete job, that record counts.
             None if !lives => {
-                self.not_whole.insert(id, number);
+                let flaw = format!("job {id} is not whole, its body does not end in CR LF");
+                self.not_whole.insert(id, (number, flaw));
             }
             // A record about an unknown job: the job is deleted.
             Some(Record::Update(_) | Record::Mark(_)) | None => {}
@@ -104,13 +106,11 @@ impl<'a> Theirs<'a> {
     /// buried before, it keeps its position.
     fn assign_order(&mut self, state: &mut StoredState, id: JobId) {
         if let StoredState::Buried { order } = state {
-            match self.jobs.get(&id).map(|job| job.fields.state) {
-                Some(StoredState::Buried { order: before }) => *order = before,
-                _ => {
-                    self.buried += 1;
-                    *order = self.buried;
-                }
-            }
+            self.buried += 1;
+            *order = match self.jobs.get(&id).map(|job| job.fields.state) {
+                Some(StoredState::Buried { order: before }) => before,
+                _ => self.buried,
+            };
         }
     }
 }
@@ -217,10 +217,8 @@ pub(super) fn remove_left_over(opening: &mut Opening, files: &[Found]) {
         Ok(theirs) => theirs,
         Err(error) => return opening.leave_alone(&error),
     };
-    let flaw = |id| format!("job {id} is not whole, its body does not end in CR LF");
-    let not_whole = theirs.not_whole.into_iter();
-    let not_whole = not_whole.map(|(id, number)| (number, flaw(id)));
-    let kept: Vec<_> = theirs.unread.into_iter().chain(not_whole).collect();
+    let mut kept = theirs.unread;
+    kept.extend(theirs.not_whole.into_values());
     for file in files {
         if kept.iter().all(|(number, _)| *number != file.number) {
             opening.remove_unneeded(file);
@@ -236,7 +234,7 @@ pub(super) fn remove_left_over(opening: &mut Opening, files: &[Found]) {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Format {
     /// 7 or 5.
-    pub version: u32,
+    version: u32,
     big_endian: bool,
     /// Integers of 8 bytes are aligned to 4.
     packed: bool,
@@ -266,11 +264,9 @@ impl Format {
 
     /// Whether a file's first record makes sense in this format.
     fn fits(self, record: &[u8]) -> bool {
-        let job = self.u32(record, 0).and_then(|name_len| {
-            let name_len = usize::try_from(name_len).ok()?;
-            let job = record.get(4..)?.get(name_len..)?.get(..self.job_len())?;
-            Job::decode(job, self)
-        });
+        let (name_at, name_len) = self.name_len(record);
+        let job = record.get(name_at..).and_then(|rest| rest.get(name_len..));
+        let job = job.and_then(|rest| Job::decode(rest.get(..self.job_len())?, self));
         job.is_some_and(|job| job.body_len >= 2 && job.is_likely)
     }
 
@@ -283,11 +279,13 @@ impl Format {
     }
 
     /// How many bytes the length of a name takes before the name, and that length.
-    fn name_len(self, bytes: &[u8]) -> (usize, Option<u64>) {
-        match self.version {
+    fn name_len(self, bytes: &[u8]) -> (usize, usize) {
+        let (len_of_len, len) = match self.version {
             5 => (8, self.u64(bytes, 0)),
             _ => (4, self.u32(bytes, 0).map(u64::from)),
-        }
+        };
+        let len = usize::try_from(len.unwrap_or(0)).unwrap_or(usize::MAX);
+        (len_of_len, len)
     }
 
     fn u32(self, bytes: &[u8], offset: usize) -> Option<u32> {
@@ -332,7 +330,6 @@ pub fn read(
     let no_record = |flaw: &str| (flaw.to_owned(), false);
     let (flaw, is_cut_off) = loop {
         let (name_at, name_len) = format.name_len(window.at(offset, 8)?);
-        let name_len = usize::try_from(name_len.unwrap_or(0)).unwrap_or(usize::MAX);
         if name_len > TubeName::MAX_LEN {
             break no_record("no tube's name is that long");
         }
@@ -348,6 +345,7 @@ pub fn read(
             break ("the file ends within a record".to_owned(), true);
         }
         let (name, job) = bytes[name_at..].split_at(name_len);
+        let (is_full, tube) = (!name.is_empty(), TubeName::parse(name));
         let Some(job) = Job::decode(job, format).filter(|job| job.fields.id.0 > 0) else {
             break no_record("this is not a job");
         };
@@ -356,35 +354,28 @@ pub fn read(
         if id.0 >= 1 << 63 {
             break no_record("no job has so large an id");
         }
-        let mut end = offset + len as u64;
-        let is_deleted = matches!(job.fields.state, StoredState::Deleted { .. });
-        let mut record = Some(match is_deleted {
-            true => Record::Delete(id),
-            false => Record::Update(job.fields),
-        });
-        if !name.is_empty() {
-            let Some(tube) = TubeName::parse(name) else {
-                break no_record("no tube has such a name");
-            };
-            let body = window.at(end, job.body_len)?;
-            if body.len() < job.body_len {
-                break (format!("the file ends within the body of job {id}"), true);
-            }
-            end += body.len() as u64;
-            if !is_deleted {
-                let fields = job.fields;
-                record = Body::from_wire(body).map(|body| {
-                    Record::Put(StoredJob {
-                        fields,
-                        tube,
-                        options: None,
-                        body,
-                    })
-                });
-            }
+        if is_full && tube.is_none() {
+            break no_record("no tube has such a name");
         }
+        let body_len = if is_full { job.body_len } else { 0 };
+        let body = window.at(offset + len as u64, body_len)?;
+        if body.len() < body_len {
+            break (format!("the file ends within the body of job {id}"), true);
+        }
+        let record = match (job.fields.state, tube) {
+            (StoredState::Deleted { .. }, _) => Some(Record::Delete(id)),
+            (_, None) => Some(Record::Update(job.fields)),
+            (_, Some(tube)) => Body::from_wire(body).map(|body| {
+                Record::Put(StoredJob {
+                    fields: job.fields,
+                    tube,
+                    options: None,
+                    body,
+                })
+            }),
+        };
         each(offset, id, record);
-        offset = end;
+        offset += (len + body_len) as u64;
     };
     Ok(Some(Unread {
         offset,
