@@ -34,7 +34,7 @@ use super::format::{
 };
 use super::storage::{File, Storage, write_zeros};
 use super::tail::{BLOCK, LEFT_BY_PUT, Tail, Work};
-use super::{Binlog, Event, Failed, Jobs, NoRoom, locked};
+use super::{Binlog, Event, Failed, Jobs, Lsn, NoRoom, locked};
 use crate::sync::{Ordering, random, thread};
 use std::io;
 use std::sync::Arc;
@@ -338,30 +338,21 @@ impl Binlog {
             .ok()
     }
 
-    /// Begins another segment now, in a short file if the disk is full, and syncs all
-    /// that was appended.
-    pub(super) fn begin_segment(&self) -> Result<(), NoRoom> {
-        let refuse = |error| {
-            self.tail().no_room = Some(Arc::new(error));
-            NoRoom
+    /// Begins another segment, before any file is prepared for it: in a short one if the
+    /// disk is full. Returns where the log ends then.
+    pub(super) fn begin_segment(&self) -> Result<Lsn, Error> {
+        // The second attempt has another name: the first may have left its file.
+        let make = |len| {
+            let slot = next_slot(&mut self.tail());
+            prepare(&*self.storage, slot, len, len)
         };
-        if self.tail().prepared.is_empty() {
-            let full = self.tail().full_len(0);
-            // The second attempt has another name: the first may have left its file.
-            let make = |len| {
-                let slot = next_slot(&mut self.tail());
-                prepare(&*self.storage, slot, len, len)
-            };
-            let made = make(full).or_else(|_| make(BLOCK)).map_err(refuse)?;
-            self.tail().prepared.push(made);
-        }
+        let full = self.tail().full_len(0);
+        let made = make(full).or_else(|_| make(BLOCK))?;
         let mut tail = self.tail();
-        let number = tail.begin_segment(0);
-        let end = tail.end;
-        drop(tail);
+        tail.prepared.push(made);
         let none_left = || Error::Refused("no number is left for another segment".into());
-        number.ok_or_else(|| refuse(none_left()))?;
-        self.sync_up_to(end).map_err(|Failed| NoRoom)
+        tail.begin_segment(0).ok_or_else(none_left)?;
+        Ok(tail.end)
     }
 
     /// For a full disk, when a name needs a block: removes a prepared segment, so that the

@@ -194,8 +194,11 @@ impl Opening {
         let binlog = self.binlog(live, writer, len, prepared);
         // On shared storage we write no record after those of another server:
         // it may still write there.
-        if self.storage.is_shared() && binlog.begin_segment().is_err() {
-            return Err(binlog.into_error());
+        if self.storage.is_shared() {
+            let end = binlog.begin_segment()?;
+            if binlog.sync_up_to(end).is_err() {
+                return Err(binlog.into_error());
+            }
         }
         binlog.tail().note_obsolete();
         Ok(self.opened(binlog, jobs))
