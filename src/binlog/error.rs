@@ -17,12 +17,10 @@ pub enum Error {
     Io(io::ErrorKind, String),
     /// A segment holds bytes that no server wrote there.
     Damaged {
-        /// The segment.
-        number: u32,
-        /// The offset of these bytes.
-        offset: u64,
         /// What is wrong with them.
         flaw: String,
+        /// The whole text, which says where they are.
+        text: String,
     },
     /// Any other reason. The text is complete.
     Refused(String),
@@ -64,6 +62,15 @@ impl Error {
         Error::Io(source.kind(), text)
     }
 
+    /// A segment holds bytes at this offset that no server wrote there.
+    pub(super) fn damaged(number: u32, offset: u64, flaw: String) -> Error {
+        let name = segment_name(number);
+        let text = format!(
+            "{name} is damaged at offset {offset}: {flaw}; nothing was changed; {REPAIR}, or restore the file from a copy"
+        );
+        Error::Damaged { flaw, text }
+    }
+
     /// A segment that is needed is not there.
     pub(super) fn missing(number: u32) -> Error {
         Error::Refused(format!(
@@ -102,16 +109,9 @@ impl fmt::Display for Error {
                 "the binlog directory {} is locked by another server; stop that one, or use --wait to wait for it",
                 path.display()
             ),
-            Error::Damaged {
-                number,
-                offset,
-                flaw,
-            } => write!(
-                f,
-                "{} is damaged at offset {offset}: {flaw}; nothing was changed; {REPAIR}, or restore the file from a copy",
-                segment_name(*number)
-            ),
-            Error::Io(_, text) | Error::Refused(text) => f.write_str(text),
+            Error::Io(_, text) | Error::Damaged { text, .. } | Error::Refused(text) => {
+                f.write_str(text)
+            }
         }
     }
 }

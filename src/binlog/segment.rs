@@ -150,11 +150,7 @@ impl Found {
 
     /// The error that says what is wrong with it, and where.
     pub fn damaged(&self, offset: u64, flaw: impl Into<String>) -> Error {
-        Error::Damaged {
-            number: self.number,
-            offset,
-            flaw: flaw.into(),
-        }
+        Error::damaged(self.number, offset, flaw.into())
     }
 
     /// The offset of the last byte that is not zero, at or after an offset.
