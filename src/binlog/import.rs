@@ -142,7 +142,7 @@ pub(super) fn take_over<J: Jobs>(
     let mut live = LiveBytes::new(JobId(theirs.highest + 1));
     // Their files count as one more segment, with a job in it that is never deleted. So
     // headers and marks call it the oldest that is needed, and no segment is obsolete.
-    live.begin(first.number, 0, 0);
+    live.begin(first.number, 0);
     live.put(JobId(0), 1);
     if let Err(error) = copy(&opening, live, number, &theirs) {
         return Err(undo(&opening, &theirs, error));

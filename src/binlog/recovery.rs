@@ -141,7 +141,7 @@ impl Opening {
         let first = prepare(storage, 0, 4 * len, len)?;
         let cut = first.file.set_len(len);
         cut.map_err(Error::on("cut", PREPARED))?;
-        live.begin(number, 0, 0);
+        live.begin(number, len);
         let header = Header {
             number,
             oldest: live.oldest(),
@@ -151,7 +151,7 @@ impl Opening {
         };
         let place = name_segment(storage, &first, &header, || false)?;
         let writer = Writer::new(place, first.file);
-        let binlog = self.binlog(live, writer, len, Vec::new());
+        let binlog = self.binlog(live, writer, Vec::new());
         binlog.run_upkeep();
         let has_prepared = binlog.tail().no_room.is_none();
         match has_prepared {
@@ -173,7 +173,7 @@ impl Opening {
         if let Some((number, _)) = expected.find(|(number, found)| found.number != *number) {
             return Err(Error::missing(number));
         }
-        let (live, newest, file) = self.replay(run, &mut jobs)?;
+        let (mut live, newest, file) = self.replay(run, &mut jobs)?;
         let (found, end) = (newest.found, newest.offset);
         let on = |action| Error::on(action, found.name());
         self.notices.extend(make_durable(&newest, &*file)?);
@@ -182,16 +182,13 @@ impl Opening {
         // Without room for all its blocks, the file ends with its records. (A copy of a
         // file may have holes, or share its blocks.)
         let has_blocks = file.unshare().and_then(|()| file.allocate(found.len));
-        let len = match has_room(has_blocks).map_err(on("prepare"))? {
-            true => found.len,
-            false => end,
-        };
-        if len < found.len {
-            file.set_len(len).map_err(on("cut"))?;
+        if !has_room(has_blocks).map_err(on("prepare"))? {
+            file.set_len(end).map_err(on("cut"))?;
+            live.cut();
         }
         let writer = Writer::new(found.place(end), file);
         let prepared = adopt(&*self.storage)?;
-        let binlog = self.binlog(live, writer, len, prepared);
+        let binlog = self.binlog(live, writer, prepared);
         // On shared storage we write no record after those of another server:
         // it may still write there.
         if self.storage.is_shared() {
@@ -218,14 +215,16 @@ impl Opening {
             let header = found.header().expect("they are segments");
             let next = segments.get(index + 1).and_then(Found::header);
             live.next_id = live.next_id.max(header.next_id);
-            let before = newest.map_or((0, 0), |(before, _)| (before.offset, before.found.len));
-            live.begin(found.number, before.0, before.1);
+            live.begin(found.number, found.len);
+            // There may be more files than a process can have open.
+            drop(newest.take());
             let file = self.storage.open(&found.name());
             let file = file.map_err(Error::on("write to", found.name()))?;
             let mut reader = Reader::new(found, HEADER_LEN, next.as_ref())?;
             while let Some((_, record)) = reader.next_record()? {
                 replay_record(record, &mut live, jobs);
             }
+            live.append(reader.offset - HEADER_LEN);
             if reader.end()? == End::Continued {
                 return Err(Error::missing(found.number.saturating_add(1)));
             }
@@ -235,11 +234,10 @@ impl Opening {
         Ok((live, reader, file))
     }
 
-    /// The binlog that continues at the offset of this writer, in a file of this
-    /// length.
-    fn binlog(&self, live: LiveBytes, writer: Writer, len: u64, prepared: Vec<Prepared>) -> Binlog {
-        let size = self.segment_len(len, &prepared);
-        let tail = Tail::new(live, size, (writer.place.offset, len), prepared);
+    /// The binlog with these segments, which continues at the offset of this writer.
+    fn binlog(&self, live: LiveBytes, writer: Writer, prepared: Vec<Prepared>) -> Binlog {
+        let size = self.segment_len(live.newest().file_bytes, &prepared);
+        let tail = Tail::new(live, size, prepared);
         let storage = self.storage.clone();
         Binlog::new(storage, self.sync, self.segment_size, tail, writer)
     }

@@ -117,10 +117,6 @@ pub(super) struct Tail {
     pub live: LiveBytes,
     /// The length of a segment. While there are longer jobs, segments are longer.
     pub segment_size: u64,
-    /// The offset of the next record in the current segment.
-    pub offset: u64,
-    /// The length with which the current segment was prepared.
-    len: u64,
     /// The files in which the next segments can begin. While the segments thread
     /// works on one, it is not here.
     pub prepared: Vec<Prepared>,
@@ -150,20 +146,12 @@ pub(super) struct Tail {
 }
 
 impl Tail {
-    /// The tail of a log that ends at this offset in the current segment's file, of
-    /// this length, with these prepared segments.
-    pub fn new(
-        live: LiveBytes,
-        segment_size: u64,
-        (offset, len): (u64, u64),
-        prepared: Vec<Prepared>,
-    ) -> Tail {
+    /// The tail of a log with these segments and prepared segments.
+    pub fn new(live: LiveBytes, segment_size: u64, prepared: Vec<Prepared>) -> Tail {
         Tail {
-            end: Lsn(offset),
+            end: Lsn(live.newest().used_bytes),
             live,
             segment_size,
-            offset,
-            len,
             upkeep: Upkeep::after(&prepared),
             prepared,
             ..Tail::default()
@@ -229,7 +217,7 @@ impl Tail {
         if rest < longest {
             self.begin_segment(longest);
         }
-        self.offset += len;
+        self.live.append(len);
         self.end.0 += len;
         self.written += 1;
         self.steps.push(Step::Write(record));
@@ -241,17 +229,16 @@ impl Tail {
     pub fn begin_segment(&mut self, record: u64) -> Option<u32> {
         let number = self.live.current().checked_add(1)?;
         let prepared = self.take_prepared(record)?;
-        self.live.begin(number, self.offset, self.len);
+        let previous_end = self.live.newest().used_bytes;
+        self.live.begin(number, prepared.len);
         let header = Header {
             number,
             oldest: self.live.oldest(),
-            previous_end: self.offset,
+            previous_end,
             next_id: self.live.next_id,
             salt: 0, // the writer gives it one
         };
         self.end.0 += HEADER_LEN;
-        self.offset = HEADER_LEN;
-        self.len = prepared.len;
         self.steps.push(Step::Begin(header, prepared));
         Some(number)
     }
@@ -403,8 +390,7 @@ impl Tail {
 
     /// How many bytes of garbage there are.
     pub fn garbage(&self) -> u64 {
-        let used = self.live.used_bytes + self.offset;
-        used.saturating_sub(self.live.total)
+        self.live.used_bytes.saturating_sub(self.live.total)
     }
 
     // Room.
@@ -447,20 +433,21 @@ impl Tail {
         let full = self.full_len(put);
         let all = self.capacity?.saturating_sub(LEFT_BY_PUT as u64 * full);
         let half = (all / FREE_PART).max(full / 2) / 2;
-        let empty = self.live.file_bytes - self.live.used_bytes;
+        let used = self.live.used_bytes + self.rest();
+        let empty = self.live.file_bytes.saturating_sub(used);
         Some(all.saturating_sub(half + half.max(empty)))
     }
 
     /// How many bytes the files of the log have.
     pub fn file_len(&self) -> u64 {
         let prepared = self.prepared.iter().map(|prepared| prepared.len);
-        self.live.file_bytes + self.len.max(self.offset) + prepared.sum::<u64>()
+        self.live.file_bytes + prepared.sum::<u64>()
     }
 
     /// How long prepared segments must be to admit a put of this length (0: no put).
     pub fn full_len(&self, put: u64) -> u64 {
-        let current = self.offset.max(HEADER_LEN + self.live.in_current());
-        let longest = self.live.longest_segment.max(current);
+        let newest = self.live.newest().longest();
+        let longest = self.live.longest_segment.max(newest);
         let of_any = longest.min(HEADER_LEN + self.live.total);
         let len = self.segment_size.max(of_any).max(HEADER_LEN + put);
         len.next_multiple_of(BLOCK)
@@ -468,13 +455,14 @@ impl Tail {
 
     /// How many more bytes the current segment's file can hold.
     fn rest(&self) -> u64 {
-        self.len.saturating_sub(self.offset)
+        let newest = self.live.newest();
+        newest.file_bytes.saturating_sub(newest.used_bytes)
     }
 
     /// How many more bytes of puts, at their longest, the current segment may have.
     fn rest_for_puts(&self) -> u64 {
-        let taken = HEADER_LEN + self.live.in_current();
-        self.rest().min(self.len.saturating_sub(taken))
+        let newest = self.live.newest();
+        newest.file_bytes.saturating_sub(newest.longest())
     }
 
     /// How many bytes of records can be appended without asking the disk.
@@ -528,7 +516,8 @@ impl Tail {
         let short = self.full_len(0);
         let full = self.full_len(waiting.as_deref().copied().unwrap_or(0));
         let count = self.prepared.len();
-        let is_wanted = self.offset >= self.len / 2 || waiting.is_some();
+        let newest = self.live.newest();
+        let is_wanted = newest.used_bytes >= newest.file_bytes / 2 || waiting.is_some();
         let (wanted, most) = match full > short {
             true => (most, most),
             false => (LEFT_BY_PUT + usize::from(is_wanted), LEFT_BY_PUT + 1),
@@ -570,8 +559,7 @@ pub(super) struct LiveBytes {
     pub next_id: JobId,
     /// What the latest puts of live jobs take together at their longest.
     pub total: u64,
-    /// Without the current segment: how many bytes of records and headers there are,
-    /// and how long the files are.
+    /// How many bytes of records and headers there are, and how long the files began.
     pub used_bytes: u64,
     pub file_bytes: u64,
     /// The length of the longest segment, when one was last begun or removed.
@@ -579,15 +567,14 @@ pub(super) struct LiveBytes {
 }
 
 /// A segment in use.
-struct Segment {
+pub(super) struct Segment {
     number: u32,
     /// The lowest id that a job can have which was put here first. (New jobs have
     /// increasing ids.)
     first_id: JobId,
-    /// How many bytes of records and header it has, and how long its file is; 0 for the
-    /// current segment.
+    /// How many bytes of records and header it has, and with which length its file began.
     used_bytes: u64,
-    file_bytes: u64,
+    pub file_bytes: u64,
     /// What the latest puts of live jobs in this segment take at their longest.
     live_bytes: u64,
     /// The jobs that were put here, in that order, without those that
@@ -615,24 +602,33 @@ impl LiveBytes {
         }
     }
 
-    /// Another segment becomes the current one. The previous one has this length, in a
-    /// file of this length.
-    pub fn begin(&mut self, number: u32, previous_len: u64, file_len: u64) {
-        if let Some(previous) = self.segments.back_mut() {
-            previous.used_bytes = previous_len;
-            previous.file_bytes = file_len.max(previous_len);
-            self.used_bytes += previous.used_bytes;
-            self.file_bytes += previous.file_bytes;
-            self.longest_segment = self.longest_segment.max(previous.longest());
-        }
+    /// Another segment becomes the current one, in a file of this length. It has a header.
+    pub fn begin(&mut self, number: u32, file_len: u64) {
+        let previous = self.segments.back().map_or(0, Segment::longest);
+        self.longest_segment = self.longest_segment.max(previous);
         self.segments.push_back(Segment {
             number,
             first_id: self.next_id,
             used_bytes: 0,
-            file_bytes: 0,
+            file_bytes: file_len,
             live_bytes: 0,
             ids: VecDeque::new(),
         });
+        self.file_bytes += file_len;
+        self.append(HEADER_LEN);
+    }
+
+    /// The current segment has this many bytes more.
+    pub fn append(&mut self, len: u64) {
+        self.segments.back_mut().expect(HAS_SEGMENT).used_bytes += len;
+        self.used_bytes += len;
+    }
+
+    /// The file of the current segment ends where its records end.
+    pub fn cut(&mut self) {
+        let newest = self.segments.back_mut().expect(HAS_SEGMENT);
+        let file_bytes = std::mem::replace(&mut newest.file_bytes, newest.used_bytes);
+        self.file_bytes -= file_bytes - newest.used_bytes;
     }
 
     /// The oldest segment.
@@ -642,12 +638,11 @@ impl LiveBytes {
 
     /// The segment being written.
     pub fn current(&self) -> u32 {
-        self.segments.back().expect(HAS_SEGMENT).number
+        self.newest().number
     }
 
-    /// What the latest puts of live jobs in the current segment take at their longest.
-    fn in_current(&self) -> u64 {
-        self.segments.back().expect(HAS_SEGMENT).live_bytes
+    pub fn newest(&self) -> &Segment {
+        self.segments.back().expect(HAS_SEGMENT)
     }
 
     /// A job, or the tombstone of one, is put into the current segment for the first
@@ -763,8 +758,15 @@ mod tests {
 
     fn new(number: u32, len: u64) -> Tail {
         let mut live = LiveBytes::new(JobId(1));
-        live.begin(number, 0, 0);
-        Tail::new(live, 4096, (HEADER_LEN, len), Vec::new())
+        live.begin(number, len);
+        Tail::new(live, 4096, Vec::new())
+    }
+
+    /// As if the current segment had this length.
+    fn fill(live: &mut LiveBytes, len: u64) {
+        let used = &mut live.segments.back_mut().unwrap().used_bytes;
+        live.used_bytes = live.used_bytes + len - *used;
+        *used = len;
     }
 
     fn prepared(len: u64) -> Prepared {
@@ -778,8 +780,8 @@ mod tests {
         for id in jobs.keys() {
             tail.append(&[Change::Put(*id)], jobs);
         }
-        tail.live.begin(2, LONG, LONG);
-        tail.offset = HEADER_LEN;
+        fill(&mut tail.live, LONG);
+        tail.live.begin(2, LONG);
         tail
     }
 
@@ -795,9 +797,10 @@ mod tests {
         let mut tail = new(1, 4096);
         tail.append(&[Change::Put(JobId(1))], &jobs);
         tail.prepared.push(prepared(4096));
-        tail.offset = 4096 - UPDATE_LEN;
+        fill(&mut tail.live, 4096 - UPDATE_LEN);
         tail.append(&[UPDATE], &jobs);
-        assert_eq!((tail.live.current(), tail.offset), (1, 4096));
+        let newest = tail.live.newest();
+        assert_eq!((newest.number, newest.used_bytes), (1, 4096));
         tail.append(&[UPDATE], &jobs);
         assert_eq!(tail.live.current(), 2);
     }
@@ -808,10 +811,10 @@ mod tests {
         let mut tail = new(u32::MAX, 4096);
         tail.prepared.push(prepared(4096));
         tail.append(&[Change::Put(JobId(1))], &jobs);
-        tail.offset = 4096;
+        fill(&mut tail.live, 4096);
         tail.append(&[UPDATE], &jobs);
         assert_eq!(tail.live.current(), u32::MAX);
-        assert_eq!(tail.offset, 4096 + UPDATE_LEN);
+        assert_eq!(tail.live.newest().used_bytes, 4096 + UPDATE_LEN);
     }
 
     /// The line of a put gives it its id, and its body may come late.
@@ -923,7 +926,7 @@ mod tests {
     /// The same, with this many bytes left in the segment's file.
     fn tail_with(rest: u64, lens: &[u64]) -> Tail {
         let mut tail = tail(lens);
-        tail.offset = BLOCK - rest;
+        fill(&mut tail.live, BLOCK - rest);
         assert_eq!(tail.rest(), rest);
         tail
     }
@@ -931,7 +934,8 @@ mod tests {
     /// Closes the current segment, which has this length, and begins another
     /// one.
     fn begin(tail: &mut Tail, len: u64) {
-        tail.live.begin(tail.live.current() + 1, len, BLOCK);
+        fill(&mut tail.live, len);
+        tail.live.begin(tail.live.current() + 1, BLOCK);
     }
 
     fn on_a_full_disk(mut tail: Tail) -> Tail {
@@ -973,7 +977,7 @@ mod tests {
     fn a_third_segment_is_prepared_when_half_of_the_current_one_is_used_or_a_put_waits() {
         let mut young = tail(&[]);
         assert_eq!(works(&mut young), [PREPARE, PREPARE]);
-        young.offset = BLOCK / 2;
+        fill(&mut young.live, BLOCK / 2);
         assert_eq!(works(&mut young), [PREPARE]);
         let mut waited_for = tail(&[BLOCK; 2]);
         let _room = waited_for.wait_for_room(ROOM);
@@ -1004,7 +1008,7 @@ mod tests {
         let most = |capacity, empty| {
             let mut tail = tail(&[BLOCK; 3]);
             tail.capacity = Some(capacity);
-            tail.live.begin(2, BLOCK - empty, BLOCK);
+            begin(&mut tail, BLOCK - empty);
             (1..ROOM).take_while(|&put| tail.fits(put)).last()
         };
         assert_eq!(most(2 * BLOCK, 0), None);
@@ -1026,7 +1030,7 @@ mod tests {
                 }
                 tail.live.put(JobId(1 + index as u64), *len);
             }
-            tail.offset = offset;
+            fill(&mut tail.live, offset);
             tail.full_len(0)
         };
         assert_eq!(full_len(&[ROOM], HEADER_LEN), BLOCK);
@@ -1104,7 +1108,7 @@ mod tests {
         // The shortest length of the current segment with which it is much.
         let much = |mut tail: Tail| {
             (HEADER_LEN..BLOCK).find(|&offset| {
-                tail.offset = offset;
+                fill(&mut tail.live, offset);
                 tail.has_much_garbage()
             })
         };
@@ -1135,25 +1139,28 @@ mod tests {
     #[test]
     fn jobs_are_found_where_they_were_put_or_moved_to() {
         let mut live = LiveBytes::new(JobId(1));
-        live.begin(1, 0, 0);
+        live.begin(1, 0);
         (1..=3).for_each(|id| live.put(JobId(id), 10));
-        live.begin(2, 30, 30);
+        fill(&mut live, 100);
+        live.begin(2, 0);
         (4..=5).for_each(|id| live.put(JobId(id), 10));
-        live.begin(3, 20, 20);
+        fill(&mut live, 90);
+        live.begin(3, 0);
         move_job(&mut live, JobId(2), 10);
         live.put(JobId(6), 10);
         let segments = (1..=6).map(|id| live.segment_of(JobId(id)).unwrap());
         assert_eq!(segments.collect::<Vec<_>>(), [1, 3, 1, 2, 2, 3]);
-        assert_eq!((live.total, live.used_bytes), (60, 50));
+        assert_eq!((live.total, live.used_bytes), (60, 190 + HEADER_LEN));
     }
 
     #[test]
     fn the_oldest_segment_is_obsolete_when_its_jobs_are_moved_or_deleted() {
         let mut live = LiveBytes::new(JobId(1));
-        live.begin(1, 0, 0);
+        live.begin(1, 0);
         (1..=3).for_each(|id| live.put(JobId(id), 10));
         assert_eq!(live.next_in_oldest(), None); // the oldest is the current one
-        live.begin(2, 80, 80);
+        fill(&mut live, 80);
+        live.begin(2, 0);
         assert_eq!(live.longest_segment, 80);
         assert_eq!(live.pop_obsolete(), 1..1);
         live.delete(JobId(2), 10);
@@ -1167,22 +1174,19 @@ mod tests {
         move_job(&mut live, JobId(3), 10);
         assert_eq!(live.pop_obsolete(), 1..2);
         assert_eq!(live.pop_obsolete(), 2..2);
-        assert_eq!((live.total, live.used_bytes), (20, 0));
+        assert_eq!((live.total, live.used_bytes), (20, HEADER_LEN));
         assert_eq!(live.longest_segment, HEADER_LEN + 20);
     }
 
     #[test]
     fn a_segment_counts_with_its_live_jobs_at_their_longest() {
         let mut live = LiveBytes::new(JobId(1));
-        live.begin(1, 0, 0);
+        live.begin(1, 0);
         live.put(JobId(1), 100);
-        assert_eq!(live.in_current(), 100);
-        live.begin(2, HEADER_LEN + 60, HEADER_LEN + 60);
-        assert_eq!(
-            (live.used_bytes, live.longest_segment),
-            (HEADER_LEN + 60, HEADER_LEN + 100)
-        );
-        assert_eq!(live.in_current(), 0);
+        live.append(60);
+        assert_eq!(live.newest().longest(), HEADER_LEN + 100);
+        live.append(60);
+        assert_eq!(live.newest().longest(), HEADER_LEN + 120);
     }
 
     /// If each examined all others, this would take minutes.
@@ -1190,21 +1194,23 @@ mod tests {
     fn very_many_segments_become_obsolete_together_without_delay() {
         const MANY: u32 = 300_000;
         let mut live = LiveBytes::new(JobId(1));
-        live.begin(1, 0, 0);
+        live.begin(1, 0);
         for number in 2..=MANY {
-            live.begin(number, u64::from(number % 1000), u64::from(number % 1000));
+            live.append(u64::from(number % 1000));
+            live.begin(number, 0);
         }
-        assert_eq!(live.longest_segment, 999);
+        assert_eq!(live.longest_segment, HEADER_LEN + 999);
         assert_eq!(live.pop_obsolete(), 1..MANY);
-        assert_eq!((live.used_bytes, live.longest_segment), (0, HEADER_LEN));
+        let lens = (live.used_bytes, live.longest_segment);
+        assert_eq!(lens, (HEADER_LEN, HEADER_LEN));
     }
 
     #[test]
     fn a_job_whose_id_comes_out_of_order_is_found() {
         let mut live = LiveBytes::new(JobId(1));
-        live.begin(1, 0, 0);
+        live.begin(1, 0);
         live.put(JobId(9), 10);
-        live.begin(2, 10, 10);
+        live.begin(2, 0);
         live.put(JobId(3), 10);
         assert_eq!(live.segment_of(JobId(3)), Some(2));
         assert_eq!(live.next_id, JobId(10));
