@@ -1,5 +1,5 @@
-//! The lock of a directory; and for one that several machines can use, fencing and the
-//! lease. A server that has lost the lock acknowledges nothing any more, sends
+//! The directory on the disk, and its lock; and for one that several machines can use,
+//! fencing and the lease. A server that has lost the lock acknowledges nothing any more, sends
 //! nothing about jobs, and damages nothing. What the daemon knows of shared storage is
 //! here. The outbox calls one method, [`ensure_lease`](Binlog::ensure_lease), before
 //! replies are sent, and the committer calls it when it wakes. Recovery asks a storage
@@ -68,23 +68,31 @@
 
 use super::error::{Error, is_full};
 use super::format::{any_slot, prepared_slot, segment_number};
-use super::storage::{Directory, File, Storage, again};
+use super::storage::{File, Storage, again};
 use super::{Binlog, Failed, locked};
 use crate::sync::{Ordering, time_since_boot};
-use crate::sys::{forget_pages, is_shared, whole_file};
+use crate::sys::{disable_copy_on_write, is_shared, whole_file};
 use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, fcntl};
+use nix::fcntl::{AtFlags, FcntlArg, OFlag, fcntl, openat, renameat};
 use nix::libc;
+use nix::sys::stat::Mode;
+use nix::sys::statvfs::fstatvfs;
 use nix::sys::utsname::uname;
+use nix::unistd::{AccessFlags, UnlinkatFlags, faccessat, unlinkat};
+use std::fs::{self, TryLockError};
 use std::io;
-use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// A file that is created to find out whether files can be created. If it stays, the next
 /// start removes it like the prepared segments of other servers.
 const PROBE: &str = "binlog.spare.0";
+
+/// The name of the lock's file.
+const LOCK: &str = "lock";
 
 /// Locks a directory. With `wait`, waits until no other server has it. Returns its
 /// storage, which has it until it is dropped; and why files that other servers have
@@ -100,149 +108,280 @@ const PROBE: &str = "binlog.spare.0";
 /// in it, or removed. (On a full disk none need be made.)
 pub fn lock(path: &Path, wait: bool) -> Result<(Arc<dyn Storage>, Vec<Error>), Error> {
     let refused = |source| Error::unusable(path, source);
-    let directory = Directory::open(path)?;
-    let is_ours = lock_whole(&directory, wait).map_err(refused)?;
+    let mut directory = Directory::open(path)?;
+    let is_ours = directory.lock_file(wait).map_err(refused)?;
     let is_shared = is_shared(&directory.lock).map_err(refused)?;
     // On a local file system no second server gets in even if the file `lock` is removed.
     if !is_ours || !is_shared && !directory.lock_itself(wait) {
         return Err(Error::Locked(path.to_owned()));
     }
-    let (storage, left): (Arc<dyn Storage>, _) = if is_shared {
-        let fenced = Fenced::raise(directory).map_err(Error::on("write", "lock"))?;
-        let left = remove_prepared(&fenced.directory, true)?;
-        (Arc::new(fenced), left)
-    } else {
-        let left = remove_prepared(&directory, false)?;
-        (Arc::new(directory), left)
-    };
-    let tried = match storage.create(PROBE) {
+    if is_shared {
+        directory.raise_fence().map_err(Error::on("write", LOCK))?;
+    }
+    let left = directory.remove_prepared()?;
+    let tried = match directory.create(PROBE) {
         Err(error) if is_full(&error) => Ok(()),
-        made => made.and_then(|_| storage.remove(PROBE)),
+        made => made.and_then(|_| directory.remove(PROBE)),
     };
     tried.map_err(Error::on("make or remove", "files"))?;
-    Ok((storage, left))
+    Ok((Arc::new(directory), left))
 }
 
-/// A directory that other machines can use.
-struct Fenced {
-    directory: Directory,
-    /// Our fencing token: the line in the lock's file that no other server writes.
-    line: Vec<u8>,
+/// A directory of the operating system. It is held by a descriptor, so it stays the same
+/// directory when another one is moved or mounted to its path: a server never touches
+/// the files of another one.
+struct Directory {
+    directory: fs::File,
+    /// Where it was when it was opened.
+    path: PathBuf,
+    /// Its file `lock`. While the lock is held, no other descriptor of this file may be
+    /// closed: that would end a POSIX lock (`fcntl`).
+    lock: fs::File,
+    /// If other machines can use the directory: our fencing token, the line in the lock's
+    /// file that no other server writes.
+    token: Option<Vec<u8>>,
     /// What is appended to the names that are this server's own.
     suffix: String,
 }
 
-impl Fenced {
-    /// Writes our line into the lock's file.
-    fn raise(directory: Directory) -> io::Result<Fenced> {
+impl Directory {
+    /// Opens a directory, and the file `lock` in it.
+    fn open(path: &Path) -> Result<Directory, Error> {
+        let on = |path: PathBuf| move |source| Error::unusable(&path, source);
+        let mut options = fs::OpenOptions::new();
+        let options = options.read(true).custom_flags(OFlag::O_DIRECTORY.bits());
+        let directory = options.open(path).map_err(on(path.to_owned()))?;
+        let lock = open_at(&directory, LOCK, OFlag::O_RDWR | OFlag::O_CREAT);
+        Ok(Directory {
+            lock: lock.map_err(on(path.join(LOCK)))?,
+            directory,
+            path: path.to_owned(),
+            token: None,
+            suffix: String::new(),
+        })
+    }
+
+    /// Locks the file `lock`, all of it. Returns false if another process has it.
+    fn lock_file(&self, wait: bool) -> io::Result<bool> {
+        let region = whole_file();
+        let how = || match wait {
+            true => FcntlArg::F_SETLKW(&region),
+            false => FcntlArg::F_SETLK(&region),
+        };
+        match again(|| fcntl(&self.lock, how())) {
+            Ok(_) => Ok(true),
+            Err(Errno::EAGAIN | Errno::EACCES) => Ok(false),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Locks the directory itself. Unlike the file `lock`, no user can remove
+    /// it. Returns false if another server has it.
+    fn lock_itself(&self, wait: bool) -> bool {
+        let locked = match wait {
+            true => self.directory.lock().map_err(TryLockError::Error),
+            false => self.directory.try_lock(),
+        };
+        // Not every file system can lock a directory. The file `lock` is locked in any
+        // case. (No signal interrupts this: after each handler the system continues it.)
+        !matches!(locked, Err(TryLockError::WouldBlock))
+    }
+
+    /// Writes our token into the lock's file.
+    fn raise_fence(&mut self) -> io::Result<()> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let now = now.map_err(io::Error::other)?.as_nanos();
         let system = uname()?;
         let host = system.nodename().to_string_lossy();
-        let mut line = format!("{now} process {} on {host}", std::process::id()).into_bytes();
-        // As long as any other server's line.
-        line.resize(255, b' ');
-        line.push(b'\n');
-        directory.lock.write_all_at(&line, 0)?;
-        directory.lock.sync_all()?;
-        Ok(Fenced {
-            directory,
-            line,
-            suffix: format!(".{now}"),
-        })
+        let mut token = format!("{now} process {} on {host}", std::process::id()).into_bytes();
+        // As long as any other server's.
+        token.resize(255, b' ');
+        token.push(b'\n');
+        self.lock.write_all_at(&token, 0)?;
+        self.lock.sync_all()?;
+        (self.token, self.suffix) = (Some(token), format!(".{now}"));
+        Ok(())
+    }
+
+    /// Removes files that other servers have prepared for themselves, on this storage or
+    /// before the directory was copied here. They were never part of the log. But where
+    /// there is no segment, those that show that there was one stay, and recovery refuses
+    /// to start.
+    ///
+    /// Returns why some of them are still there: they cannot be opened either, so nobody
+    /// can make a segment of them.
+    ///
+    /// # Errors
+    ///
+    /// If one cannot be removed, though it can be opened.
+    fn remove_prepared(&self) -> Result<Vec<Error>, Error> {
+        let names = self.list().map_err(Error::on("list", "the files"))?;
+        let has_segment = names.iter().any(|name| segment_number(name).is_some());
+        let is_unneeded = |name: &&String| {
+            let is_own = !self.is_shared() && prepared_slot(name).is_some();
+            !is_own && any_slot(name).is_some_and(|slot| slot == 0 || has_segment)
+        };
+        let mut left = Vec::new();
+        for name in names.iter().filter(is_unneeded) {
+            // `NotFound`: the server that prepared it has just made a segment of it.
+            if let Err(error) = self.unlink(name)
+                && error.kind() != io::ErrorKind::NotFound
+            {
+                let error = Error::on("remove", name)(error);
+                if open_at(&self.directory, name, OFlag::O_RDWR).is_ok() {
+                    return Err(error);
+                }
+                left.push(error);
+            }
+        }
+        Ok(left)
+    }
+
+    /// An error if the directory or the lock is not where other servers expect it.
+    fn must_be_in_place(&self) -> io::Result<()> {
+        let told = if !is_at(&self.path, &self.directory)? {
+            "the directory was moved away, or another one was mounted over it"
+        } else if !is_at(&self.path.join(LOCK), &self.lock)? {
+            "its file lock was removed"
+        } else {
+            return Ok(());
+        };
+        Err(io::Error::other(told))
     }
 
     /// The name on disk of the file that the log calls `name`. Segments keep their
     /// name, and all other files are this server's own.
     ///
-    /// Hardly any name is used twice (only the first one of all, while a first start looks for
-    /// a length that fits). A replica that was offline for a moment may still have an older
-    /// file of a name. If that name were used again and then changed, this replica would
-    /// change the name of the older file, and no server could open the file any more, because
-    /// the replicas differ.
+    /// Hardly any name is used twice (only after a takeover from beanstalkd). A replica that
+    /// was offline for a moment may still have an older file of a name. If that name were
+    /// used again and then changed, this replica would change the name of the older file,
+    /// and no server could open the file any more, because the replicas differ.
     fn name(&self, name: &str) -> String {
         match segment_number(name) {
             Some(_) => name.to_owned(),
             None => format!("{name}{}", self.suffix),
         }
     }
+
+    /// Opens an existing file.
+    fn open_as(&self, name: &str, flags: OFlag) -> io::Result<Arc<dyn File>> {
+        let file = open_at(&self.directory, &self.name(name), flags)?;
+        if self.is_shared() {
+            // Another machine may have changed it.
+            file.forget()?;
+        }
+        Ok(Arc::new(file))
+    }
+
+    /// Removes the file of this name on disk.
+    fn unlink(&self, name: &str) -> io::Result<()> {
+        let unlink = || unlinkat(&self.directory, name, UnlinkatFlags::NoRemoveDir);
+        Ok(again(unlink)?)
+    }
 }
 
 /// No name is changed any more after another server has taken the directory over.
-impl Storage for Fenced {
+impl Storage for Directory {
+    /// Names that are not UTF-8 are left out: they are not ours. An error if another
+    /// directory is at the path.
+    ///
+    /// They are read by the directory's path, since the standard library can report
+    /// files with large inode numbers on every processor. With the C library's
+    /// `readdir`, a program of 32 bits cannot.
     fn list(&self) -> io::Result<Vec<String>> {
-        let names = self.directory.list()?.into_iter();
-        let called = |name: String| name.trim_end_matches(&self.suffix).to_owned();
-        Ok(names.map(called).collect())
+        let mut names = Vec::new();
+        for entry in fs::read_dir(&self.path)? {
+            names.extend(entry?.file_name().into_string());
+        }
+        self.must_be_in_place()?;
+        let own = |name: String| name.strip_suffix(&self.suffix).unwrap_or(&name).to_owned();
+        Ok(names.into_iter().map(own).collect())
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn File>> {
-        let file = self.directory.open(&self.name(name))?;
-        // Another machine may have changed it.
-        file.forget().map(|()| file)
+        self.open_as(name, OFlag::O_RDWR)
     }
 
     fn open_to_read(&self, name: &str) -> io::Result<Arc<dyn File>> {
-        let file = self.directory.open_to_read(&self.name(name))?;
-        file.forget().map(|()| file)
+        self.open_as(name, OFlag::O_RDONLY)
     }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn File>> {
         self.check_lock()?;
-        let name = self.name(name);
-        self.directory.create(&name).inspect_err(|error| {
+        let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL;
+        let file = open_at(&self.directory, &self.name(name), flags);
+        let file = file.inspect_err(|error| {
             // GlusterFS leaves it on the replicas that had room. While one that had none
             // is offline, it cannot be opened or removed, and no server could start. Only
             // we know this name.
             if is_full(error) {
-                self.directory.remove(&name).ok();
+                self.unlink(&self.name(name)).ok();
             }
-        })
+        })?;
+        disable_copy_on_write(file.as_fd());
+        Ok(Arc::new(file))
     }
 
+    /// It is enough to check first that the new name is free: the directory is locked,
+    /// so no other server writes here. On shared storage, a server that has lost the
+    /// lock has no file left to rename.
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         self.check_lock()?;
-        if segment_number(from).is_some() {
+        if self.is_shared() && segment_number(from).is_some() {
             // Another machine may have old pages of that file in its cache, and would not
             // read the new contents.
             return Err(io::ErrorKind::Unsupported.into());
         }
-        self.directory.rename(&self.name(from), &self.name(to))
+        // If a segment begins, the next start must find it at the directory's path.
+        self.must_be_in_place()?;
+        let here = &self.directory;
+        let (from, to) = (&*self.name(from), &*self.name(to));
+        let find = || faccessat(here, to, AccessFlags::F_OK, AtFlags::empty());
+        match again(find) {
+            Ok(()) => Err(io::ErrorKind::AlreadyExists.into()),
+            Err(Errno::ENOENT) => Ok(again(|| renameat(here, from, here, to))?),
+            Err(errno) => Err(errno.into()),
+        }
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
         self.check_lock()?;
-        self.directory.remove(&self.name(name))
+        self.unlink(&self.name(name))
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.directory.sync()
+        self.directory.sync_all()
     }
 
     fn free(&self) -> Option<u64> {
-        self.directory.free()
+        let found = again(|| fstatvfs(&self.directory)).ok()?;
+        // The C library's types of these numbers differ from machine to machine.
+        let blocks = found.blocks_available() as u64;
+        Some(blocks.saturating_mul(found.fragment_size() as u64))
     }
 
     fn is_shared(&self) -> bool {
-        true
+        self.token.is_some()
     }
 
     fn check_lock(&self) -> io::Result<()> {
-        let lock = &self.directory.lock;
+        let Some(token) = &self.token else {
+            return Ok(());
+        };
         // This asks the storage, not a cache, and fails if this descriptor has
         // lost the lock. (Taking the lock again would show as much. But a
         // thread that a signal interrupts in that call may wait for GlusterFS's
         // answer for ever.)
         let mut region = whole_file();
-        fcntl(lock, FcntlArg::F_GETLK(&mut region))?;
+        fcntl(&self.lock, FcntlArg::F_GETLK(&mut region))?;
         if region.l_type != libc::F_UNLCK as libc::c_short {
             return Err(io::Error::other("another server has it"));
         }
         // Another server may have had the lock, and have ended again.
-        forget_pages(lock)?;
-        let mut found = vec![0; self.line.len()];
-        lock.read_exact_at(&mut found, 0)?;
-        if found == self.line {
+        self.lock.forget()?;
+        let mut found = vec![0; token.len()];
+        self.lock.read_exact_at(&mut found, 0)?;
+        if found == *token {
             return Ok(());
         }
         let who = String::from_utf8_lossy(&found);
@@ -251,51 +390,27 @@ impl Storage for Fenced {
     }
 }
 
-/// Locks the file `lock`, all of it. False if another process has it.
-fn lock_whole(directory: &Directory, wait: bool) -> io::Result<bool> {
-    let region = whole_file();
-    let how = || match wait {
-        true => FcntlArg::F_SETLKW(&region),
-        false => FcntlArg::F_SETLK(&region),
-    };
-    match again(|| fcntl(&directory.lock, how())) {
-        Ok(_) => Ok(true),
-        Err(Errno::EAGAIN | Errno::EACCES) => Ok(false),
-        Err(errno) => Err(errno.into()),
+/// Opens a file in a directory. A file that is created is for its owner alone.
+fn open_at(directory: &fs::File, name: &str, flags: OFlag) -> io::Result<fs::File> {
+    let mode = Mode::S_IRUSR | Mode::S_IWUSR;
+    // Opening a pipe would wait for its other end, and reading for ever.
+    let flags = flags | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
+    let file: fs::File = again(|| openat(directory, name, flags, mode))?.into();
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::other("it is no regular file")),
     }
 }
 
-/// Removes files that other servers have prepared for themselves, on this storage or
-/// before the directory was copied here. They were never part of the log. But where there
-/// is no segment, those that show that there was one stay, and recovery refuses to start.
-///
-/// Returns why some of them are still there: they cannot be opened either, so nobody
-/// can make a segment of them.
-///
-/// # Errors
-///
-/// If one cannot be removed, though it can be opened.
-fn remove_prepared(directory: &Directory, is_shared: bool) -> Result<Vec<Error>, Error> {
-    let names = directory.list().map_err(Error::on("list", "the files"))?;
-    let has_segment = names.iter().any(|name| segment_number(name).is_some());
-    let is_unneeded = |name: &&String| {
-        let is_own = !is_shared && prepared_slot(name).is_some();
-        !is_own && any_slot(name).is_some_and(|slot| slot == 0 || has_segment)
-    };
-    let mut left = Vec::new();
-    for name in names.iter().filter(is_unneeded) {
-        // `NotFound`: the server that prepared it has just made a segment of it.
-        if let Err(error) = directory.remove(name)
-            && error.kind() != io::ErrorKind::NotFound
-        {
-            let error = Error::on("remove", name)(error);
-            if directory.open(name).is_ok() {
-                return Err(error);
-            }
-            left.push(error);
-        }
+/// Whether a path leads to this file.
+fn is_at(path: &Path, file: &fs::File) -> io::Result<bool> {
+    use io::ErrorKind::{NotADirectory, NotFound};
+    let file = file.metadata()?;
+    match fs::metadata(path) {
+        Ok(found) => Ok((file.dev(), file.ino()) == (found.dev(), found.ino())),
+        Err(error) if matches!(error.kind(), NotFound | NotADirectory) => Ok(false),
+        Err(error) => Err(error),
     }
-    Ok(left)
 }
 
 /// A reply is sent at most this long after the beginning of the lock check that it
@@ -364,19 +479,76 @@ impl Lease {
 
 #[cfg(test)]
 mod tests {
+    use super::super::storage::write_zeros;
     use super::super::tail::BLOCK;
     use super::super::{SyncMode, ready_job, recovery};
     use super::*;
     use crate::engine::Change;
     use crate::protocol::JobId;
     use std::collections::BTreeMap;
-    use std::fs;
 
-    /// A fence around a directory, whatever its file system.
-    fn raise(path: &Path) -> (Fenced, Vec<Error>) {
-        let fenced = Fenced::raise(Directory::open(path).unwrap()).unwrap();
-        let left = remove_prepared(&fenced.directory, true).unwrap();
-        (fenced, left)
+    /// A directory with a fence, whatever its file system.
+    fn raise(path: &Path) -> (Directory, Vec<Error>) {
+        let mut directory = Directory::open(path).unwrap();
+        directory.raise_fence().unwrap();
+        let left = directory.remove_prepared().unwrap();
+        (directory, left)
+    }
+
+    #[test]
+    fn a_file_has_the_length_that_was_last_set() {
+        let place = tempfile::tempdir().unwrap();
+        let directory = Directory::open(place.path()).unwrap();
+        let file = directory.create("binlog.1").unwrap();
+        let lens = || {
+            file.sync().unwrap();
+            let found = fs::metadata(place.path().join("binlog.1")).unwrap();
+            (file.len().unwrap(), found.len())
+        };
+        file.allocate(8192).unwrap();
+        assert_eq!(lens(), (8192, 8192));
+        file.set_len(4096).unwrap();
+        assert_eq!(lens(), (4096, 4096));
+        write_zeros(&*file, 4096, 80_000).unwrap();
+        assert_eq!(lens(), (80_000, 80_000));
+        directory.remove("binlog.1").unwrap();
+        assert_eq!(directory.list().unwrap(), ["lock"]);
+    }
+
+    #[test]
+    fn a_directory_that_was_moved_away_is_not_confused_with_one_at_its_old_path() {
+        let place = tempfile::tempdir().unwrap();
+        let (path, other) = (place.path().join("queue"), place.path().join("old"));
+        fs::create_dir(&path).unwrap();
+        let directory = Directory::open(&path).unwrap();
+        assert!(directory.must_be_in_place().is_ok());
+        fs::rename(&path, &other).unwrap();
+        let moved = directory.must_be_in_place().unwrap_err();
+        assert!(moved.to_string().starts_with("the directory was moved"));
+        fs::create_dir(&path).unwrap();
+        fs::write(path.join("lock"), "").unwrap();
+        fs::write(path.join("binlog.1"), "theirs").unwrap();
+        assert!(directory.must_be_in_place().is_err());
+        assert!(directory.list().is_err());
+        assert!(directory.remove("binlog.1").is_err());
+        // A copy may have the same files.
+        fs::remove_file(path.join("lock")).unwrap();
+        fs::hard_link(other.join("lock"), path.join("lock")).unwrap();
+        assert!(directory.list().is_err());
+
+        fs::remove_dir_all(&path).unwrap();
+        fs::rename(&other, &path).unwrap();
+        assert!(directory.must_be_in_place().is_ok());
+        assert_eq!(directory.list().unwrap(), ["lock"]);
+        fs::remove_file(path.join("lock")).unwrap();
+        fs::write(path.join("lock"), "").unwrap();
+        let removed = directory.must_be_in_place().unwrap_err();
+        assert_eq!(removed.to_string(), "its file lock was removed");
+        // An error of the check does not mean that the file is missing.
+        fs::remove_file(path.join("lock")).unwrap();
+        std::os::unix::fs::symlink("lock", path.join("lock")).unwrap();
+        let unknown = directory.must_be_in_place().unwrap_err();
+        assert_eq!(unknown.raw_os_error(), Some(libc::ELOOP));
     }
 
     #[test]
@@ -450,8 +622,8 @@ mod tests {
     fn only_one_server_holds_the_lock_and_its_loss_is_detected() {
         let directory = tempfile::tempdir().unwrap();
         let (fenced, _) = raise(directory.path());
-        let lock = &fenced.directory.lock;
-        assert!(lock_whole(&fenced.directory, false).unwrap());
+        let lock = &fenced.lock;
+        assert!(fenced.lock_file(false).unwrap());
         let mut other = fs::OpenOptions::new();
         let other = other
             .write(true)
@@ -467,7 +639,7 @@ mod tests {
         };
         fcntl(lock, FcntlArg::F_SETLK(&release)).unwrap();
         take().unwrap();
-        assert!(!lock_whole(&fenced.directory, false).unwrap());
+        assert!(!fenced.lock_file(false).unwrap());
         let lost = fenced.check_lock().unwrap_err().to_string();
         assert_eq!(lost, "another server has it");
     }
@@ -517,11 +689,14 @@ mod tests {
             for name in [left_over, "binlog.spare.0"] {
                 fs::write(path(name), "").unwrap();
             }
-            let directory = Directory::open(directory.path()).unwrap();
-            remove_prepared(&directory, is_shared).unwrap();
+            let mut directory = Directory::open(directory.path()).unwrap();
+            if is_shared {
+                directory.raise_fence().unwrap();
+            }
+            directory.remove_prepared().unwrap();
             assert!(path(left_over).exists() && !path("binlog.spare.0").exists());
             fs::write(path("binlog.1"), "x").unwrap();
-            remove_prepared(&directory, is_shared).unwrap();
+            directory.remove_prepared().unwrap();
             assert!(!path(left_over).exists());
         }
     }

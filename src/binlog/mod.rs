@@ -135,7 +135,7 @@
 //! | names are synced first (`recovery`) | a kill between a rename and its sync loses nothing | the simulator: `a job is acknowledged only when the name of its segment is durable` |
 //! | the first segment has its name before others are prepared (`recovery`) | a log that has lost all its segments is not taken for a new one | `a_log_that_lost_all_its_segments_is_not_taken_for_a_new_one` |
 //! | copies first, then a mark, then removal (`import`) | beanstalkd's jobs are neither lost nor doubled | `a_power_cut_during_a_takeover_neither_loses_nor_doubles_a_job` |
-//! | lock of the directory (`lease`), held by a descriptor (`storage`) | one server at a time, in the right directory | `removing_the_lock_file_admits_no_second_server`, `a_server_whose_directory_is_replaced_ends_without_touching_the_new_one` |
+//! | lock of the directory, which is held by a descriptor (`lease`) | one server at a time, in the right directory | `removing_the_lock_file_admits_no_second_server`, `a_server_whose_directory_is_replaced_ends_without_touching_the_new_one` |
 //! | fencing: the lock is checked between a write and its answer, and each server has names and segments of its own (`lease`) | a server that has lost the lock acknowledges nothing and damages nothing | `a_lost_lock_loses_nothing_acknowledged_and_no_late_write_spoils_the_log` |
 //! | no file is recycled on shared storage | no stale page of a cache is read | `a_stale_page_cache_does_not_mislead_a_server_that_takes_over` |
 //! | lease | a server that has lost the lock sends nothing about jobs | the simulator: `a server that has lost its lease sends nothing`, `a server that stalls during a check of the lock checks again` |
@@ -143,8 +143,8 @@
 //! # Reading order
 //!
 //! `format`, `tail`, `log`, `files`; then `segment` and `recovery`; then
-//! `import`. Below all of them is `storage`, with the `lease` for a directory that two
-//! machines can use. The tests replace `storage` by a disk that loses and breaks
+//! `import`. Below all of them is `storage`, and in `lease` the real directory, which two
+//! machines may share. The tests replace that one by a disk that loses and breaks
 //! whatever a real one might. `error` has the messages for the operator.
 
 mod error;

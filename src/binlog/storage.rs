@@ -1,22 +1,16 @@
 //! Storage: the interface between the binlog and the operating system.
 //!
-//! [`Directory`] is the real one, and `lease` has that of a directory which machines
-//! share. The tests have others, which know what a power cut leaves and can make any
-//! operation fail. So each operation says here what must be synced to make it durable.
+//! `lease` has the real directory, and here are its files. The tests have others, which
+//! know what a power cut leaves and can make any operation fail. So each operation says
+//! here what must be synced to make it durable.
 
-use super::error::Error;
-use crate::sys::{allocate, disable_copy_on_write, forget_pages, unshare};
+use crate::sys::{allocate, forget_pages, unshare};
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, OFlag, openat, renameat};
 use nix::libc;
-use nix::sys::stat::Mode;
-use nix::sys::statvfs::fstatvfs;
-use nix::unistd::{AccessFlags, UnlinkatFlags, Whence, faccessat, lseek, unlinkat};
-use std::fs::{self, OpenOptions, TryLockError};
+use nix::unistd::{Whence, lseek};
+use std::fs;
 use std::io;
-use std::os::fd::AsFd;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 /// How many bytes are read at once, at most, and how many zeros are written.
@@ -90,148 +84,6 @@ pub trait File: Send + Sync {
     /// Drops the file's pages from the system's cache, as far as it can, so that the
     /// next read comes from the disk. Only for what is synced.
     fn forget(&self) -> io::Result<()>;
-}
-
-/// The name of the lock's file.
-const LOCK: &str = "lock";
-
-/// A directory of the operating system. It is held by a descriptor, so it stays the same
-/// directory when another one is moved or mounted to its path: a server never touches
-/// the files of another one.
-pub(super) struct Directory {
-    directory: fs::File,
-    /// Where it was when it was opened.
-    path: PathBuf,
-    /// Its file `lock`. While the lock is held, no other descriptor of this file may be
-    /// closed: that would end a POSIX lock (`fcntl`).
-    pub lock: fs::File,
-}
-
-impl Directory {
-    /// Opens a directory, and the file `lock` in it.
-    pub fn open(path: &Path) -> Result<Directory, Error> {
-        let on = |path: PathBuf| move |source| Error::unusable(&path, source);
-        let mut options = OpenOptions::new();
-        let options = options.read(true).custom_flags(OFlag::O_DIRECTORY.bits());
-        let directory = options.open(path).map_err(on(path.to_owned()))?;
-        let lock = open_at(&directory, LOCK, OFlag::O_RDWR | OFlag::O_CREAT);
-        Ok(Directory {
-            lock: lock.map_err(on(path.join(LOCK)))?,
-            directory,
-            path: path.to_owned(),
-        })
-    }
-
-    /// Locks the directory itself. Unlike the file `lock`, no user can remove
-    /// it. With `wait`, waits until no other server has it. Returns false if
-    /// another one has it.
-    pub fn lock_itself(&self, wait: bool) -> bool {
-        let locked = match wait {
-            true => self.directory.lock().map_err(TryLockError::Error),
-            false => self.directory.try_lock(),
-        };
-        // Not every file system can lock a directory. The file `lock` is locked in any
-        // case. (No signal interrupts this: after each handler the system continues it.)
-        !matches!(locked, Err(TryLockError::WouldBlock))
-    }
-
-    /// An error if the directory or the lock is not where other servers expect it.
-    fn must_be_in_place(&self) -> io::Result<()> {
-        let told = if !is_at(&self.path, &self.directory)? {
-            "the directory was moved away, or another one was mounted over it"
-        } else if !is_at(&self.path.join(LOCK), &self.lock)? {
-            "its file lock was removed"
-        } else {
-            return Ok(());
-        };
-        Err(io::Error::other(told))
-    }
-}
-
-impl Storage for Directory {
-    /// Names that are not UTF-8 are left out: they are not ours. An error if another
-    /// directory is at the path.
-    ///
-    /// They are read by the directory's path, since the standard library can report
-    /// files with large inode numbers on every processor. With the C library's
-    /// `readdir`, a program of 32 bits cannot.
-    fn list(&self) -> io::Result<Vec<String>> {
-        let mut names = Vec::new();
-        for entry in fs::read_dir(&self.path)? {
-            names.extend(entry?.file_name().into_string());
-        }
-        self.must_be_in_place()?;
-        Ok(names)
-    }
-
-    fn open(&self, name: &str) -> io::Result<Arc<dyn File>> {
-        Ok(Arc::new(open_at(&self.directory, name, OFlag::O_RDWR)?))
-    }
-
-    fn open_to_read(&self, name: &str) -> io::Result<Arc<dyn File>> {
-        Ok(Arc::new(open_at(&self.directory, name, OFlag::O_RDONLY)?))
-    }
-
-    fn create(&self, name: &str) -> io::Result<Arc<dyn File>> {
-        let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL;
-        let file = open_at(&self.directory, name, flags)?;
-        disable_copy_on_write(file.as_fd());
-        Ok(Arc::new(file))
-    }
-
-    /// It is enough to check first that the new name is free: the directory is locked,
-    /// so no other server writes here. On shared storage, a server that has lost the
-    /// lock has no file left to rename.
-    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        // If a segment begins, the next start must find it at the directory's path.
-        self.must_be_in_place()?;
-        let directory = &self.directory;
-        let find = || faccessat(directory, to, AccessFlags::F_OK, AtFlags::empty());
-        match again(find) {
-            Ok(()) => Err(io::ErrorKind::AlreadyExists.into()),
-            Err(Errno::ENOENT) => Ok(again(|| renameat(directory, from, directory, to))?),
-            Err(errno) => Err(errno.into()),
-        }
-    }
-
-    fn remove(&self, name: &str) -> io::Result<()> {
-        let unlink = || unlinkat(&self.directory, name, UnlinkatFlags::NoRemoveDir);
-        Ok(again(unlink)?)
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        self.directory.sync_all()
-    }
-
-    fn free(&self) -> Option<u64> {
-        let found = again(|| fstatvfs(&self.directory)).ok()?;
-        // The C library's types of these numbers differ from machine to machine.
-        let blocks = found.blocks_available() as u64;
-        Some(blocks.saturating_mul(found.fragment_size() as u64))
-    }
-}
-
-/// Opens a file in a directory. A file that is created is for its owner alone.
-fn open_at(directory: &fs::File, name: &str, flags: OFlag) -> io::Result<fs::File> {
-    let mode = Mode::S_IRUSR | Mode::S_IWUSR;
-    // Opening a pipe would wait for its other end, and reading for ever.
-    let flags = flags | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
-    let file: fs::File = again(|| openat(directory, name, flags, mode))?.into();
-    match file.metadata()?.is_file() {
-        true => Ok(file),
-        false => Err(io::Error::other("it is no regular file")),
-    }
-}
-
-/// Whether a path leads to this file.
-fn is_at(path: &Path, file: &fs::File) -> io::Result<bool> {
-    use io::ErrorKind::{NotADirectory, NotFound};
-    let file = file.metadata()?;
-    match fs::metadata(path) {
-        Ok(found) => Ok((file.dev(), file.ino()) == (found.dev(), found.ino())),
-        Err(error) if matches!(error.kind(), NotFound | NotADirectory) => Ok(false),
-        Err(error) => Err(error),
-    }
 }
 
 /// Makes a system call again as long as signals interrupt it.
@@ -327,32 +179,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_has_the_length_that_was_last_set() {
-        let place = tempfile::tempdir().unwrap();
-        let directory = Directory::open(place.path()).unwrap();
-        let file = directory.create("binlog.1").unwrap();
-        let lens = || {
-            file.sync().unwrap();
-            let found = fs::metadata(place.path().join("binlog.1")).unwrap();
-            (file.len().unwrap(), found.len())
-        };
-        file.allocate(8192).unwrap();
-        assert_eq!(lens(), (8192, 8192));
-        file.set_len(4096).unwrap();
-        assert_eq!(lens(), (4096, 4096));
-        write_zeros(&*file, 4096, 80_000).unwrap();
-        assert_eq!(lens(), (80_000, 80_000));
-        directory.remove("binlog.1").unwrap();
-        assert_eq!(directory.list().unwrap(), ["lock"]);
-    }
-
-    #[test]
     fn a_part_of_a_long_file_is_written_again_piece_by_piece() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("binlog.1");
         let bytes: Vec<u8> = (0..600_000u32).map(|index| (index % 251) as u8).collect();
         fs::write(&path, &bytes).unwrap();
-        let file = OpenOptions::new().read(true).write(true).open(&path);
+        let file = fs::OpenOptions::new().read(true).write(true).open(&path);
         let file = file.unwrap();
         write_again(&file, 44, 599_000).unwrap();
         assert_eq!(fs::read(&path).unwrap(), bytes);
@@ -365,41 +197,5 @@ mod tests {
         let mut results = [Err(Errno::EINTR), Err(Errno::EINTR), Ok(7)].into_iter();
         assert_eq!(again(|| results.next().unwrap()), Ok(7));
         assert_eq!(again(|| Err::<(), _>(Errno::ENOSPC)), Err(Errno::ENOSPC));
-    }
-
-    #[test]
-    fn a_directory_that_was_moved_away_is_not_confused_with_one_at_its_old_path() {
-        let place = tempfile::tempdir().unwrap();
-        let (path, other) = (place.path().join("queue"), place.path().join("old"));
-        std::fs::create_dir(&path).unwrap();
-        let directory = Directory::open(&path).unwrap();
-        assert!(directory.must_be_in_place().is_ok());
-        std::fs::rename(&path, &other).unwrap();
-        let moved = directory.must_be_in_place().unwrap_err();
-        assert!(moved.to_string().starts_with("the directory was moved"));
-        std::fs::create_dir(&path).unwrap();
-        std::fs::write(path.join("lock"), "").unwrap();
-        std::fs::write(path.join("binlog.1"), "theirs").unwrap();
-        assert!(directory.must_be_in_place().is_err());
-        assert!(directory.list().is_err());
-        assert!(directory.remove("binlog.1").is_err());
-        // A copy may have the same files.
-        std::fs::remove_file(path.join("lock")).unwrap();
-        std::fs::hard_link(other.join("lock"), path.join("lock")).unwrap();
-        assert!(directory.list().is_err());
-
-        std::fs::remove_dir_all(&path).unwrap();
-        std::fs::rename(&other, &path).unwrap();
-        assert!(directory.must_be_in_place().is_ok());
-        assert_eq!(directory.list().unwrap(), ["lock"]);
-        std::fs::remove_file(path.join("lock")).unwrap();
-        std::fs::write(path.join("lock"), "").unwrap();
-        let removed = directory.must_be_in_place().unwrap_err();
-        assert_eq!(removed.to_string(), "its file lock was removed");
-        // An error of the check does not mean that the file is missing.
-        std::fs::remove_file(path.join("lock")).unwrap();
-        std::os::unix::fs::symlink("lock", path.join("lock")).unwrap();
-        let unknown = directory.must_be_in_place().unwrap_err();
-        assert_eq!(unknown.raw_os_error(), Some(libc::ELOOP));
     }
 }
