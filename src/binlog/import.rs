@@ -28,7 +28,7 @@
 
 use super::error::Error;
 use super::format::{HEADER_LEN, Record, counters, put_len, segment_name};
-use super::recovery::{Opening, apply, recover};
+use super::recovery::{Opening, recover};
 use super::segment::{Found, Kind, numbers};
 use super::tail::{BLOCK, LEFT_BY_PUT, LiveBytes};
 use super::{Jobs, NoRoom, Opened};
@@ -86,7 +86,7 @@ impl<'a> Theirs<'a> {
             }
             Some(Record::Update(mut fields)) if lives => {
                 self.assign_order(&mut fields.state, id);
-                apply(fields, &mut self.jobs);
+                self.jobs.entry(id).and_modify(|job| job.fields = fields);
             }
             Some(Record::Delete(_)) => {
                 self.not_whole.remove(&id);

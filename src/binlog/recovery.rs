@@ -17,7 +17,7 @@ use super::segment::{End, Found, Kind, Reader, find};
 use super::storage::{File, Storage, write_again, write_zeros};
 use super::tail::{BLOCK, LiveBytes, Tail};
 use super::{Binlog, Jobs, Opened, SyncMode};
-use crate::engine::{JobFields, StoredJob};
+use crate::engine::StoredJob;
 use crate::protocol::JobId;
 use std::io;
 use std::sync::Arc;
@@ -45,32 +45,35 @@ pub fn recover<J: Jobs>(
     // the names from here on, so a power cut may not undo them any more.
     opening.sync_names()?;
     let files = find(&opening.storage)?;
-    let mut newest_first = files.iter().rev().flat_map(|(_, found)| found);
+    let mut newest_first = files.values().rev().flatten();
     let newest = newest_first.find(|found| found.header().is_some());
     let needed = newest.map_or(Ok(0), oldest_needed)?;
-    // Files of zeros are among the others, too.
-    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    let mut usable = Vec::new();
     for (number, found) in files {
-        match found.and_then(Found::usable) {
-            Ok(found) if found.header().is_some() => ours.push(found),
-            Ok(found) => theirs.push(found),
+        let found = found.and_then(|found| match found.kind {
+            Kind::Damaged(flaw) => Err(found.damaged(0, flaw)),
+            _ => Ok(found),
+        });
+        match found {
+            Ok(found) => usable.push(found),
             Err(error) if number < needed => opening.leave_alone(&error),
             Err(error) => return Err(error),
         }
     }
     let is_nothing = |file: &Found| matches!(file.kind, Kind::Nothing);
-    if ours.is_empty()
-        && theirs.iter().all(is_nothing)
+    if usable.iter().all(is_nothing)
         && let Some(name) = shows_segments(&*opening.storage)?
     {
         return Err(Error::Refused(format!(
             "all segments are missing or empty, though {name} shows that there were some; nothing was changed; put them back, or {REPAIR}"
         )));
     }
-    if ours.is_empty() || are_copies(&ours, &theirs, needed) {
-        return import::take_over(opening, &theirs, jobs);
+    if has_yet_to_begin(&usable, needed) {
+        usable.retain(|file| file.header().is_none());
+        return import::take_over(opening, &usable, jobs);
     }
-    let foreign = theirs.iter().filter(|file| file.number >= needed);
+    let (left, run) = usable.split_at(usable.partition_point(|file| file.number < needed));
+    let foreign = run.iter().filter(|file| file.header().is_none());
     if let Some(file) = foreign.min_by_key(|file| is_nothing(file)) {
         let name = file.name();
         return Err(match is_nothing(file) {
@@ -80,8 +83,11 @@ pub fn recover<J: Jobs>(
             )),
         });
     }
-    let run = ours.split_off(ours.partition_point(|found| found.number < needed));
-    opening.continue_log(&run, (ours, theirs), needed, jobs)
+    let mut expected = (needed..).zip(run);
+    if let Some((number, _)) = expected.find(|(number, file)| file.number != *number) {
+        return Err(Error::missing(number));
+    }
+    opening.continue_log(left, run, jobs)
 }
 
 /// The oldest segment that is needed, as the newest one says in its header or
@@ -89,17 +95,15 @@ pub fn recover<J: Jobs>(
 /// count, which say where to begin.
 fn oldest_needed(newest: &Found) -> Result<u32, Error> {
     let mut oldest = newest.header().map_or(0, |header| header.oldest);
-    if oldest < newest.number {
-        let mut reader = Reader::new(newest, HEADER_LEN, None)?;
-        while let Some((_, record)) = reader.next_record()? {
-            if let Record::Mark(number) = record {
-                oldest = oldest.max(number);
-            }
+    let mut reader = Reader::new(newest, HEADER_LEN, None)?;
+    while let Some((_, record)) = reader.next_record()? {
+        if let Record::Mark(number) = record {
+            oldest = number;
         }
-        // A mark after a damaged record would not be found, and a segment that
-        // was removed long ago would count as missing.
-        reader.end()?;
     }
+    // A mark after a damaged record would not be found, and a segment that
+    // was removed long ago would count as missing.
+    reader.end()?;
     Ok(oldest.min(newest.number))
 }
 
@@ -110,15 +114,15 @@ pub fn shows_segments(storage: &dyn Storage) -> Result<Option<String>, Error> {
     Ok(names.into_iter().find(|name| any_slot(name) > Some(0)))
 }
 
-/// Whether our segments are only copies of jobs in beanstalkd's files, because the
-/// takeover was not finished: a file before our very first segment, which has no previous
-/// end in its header, is still needed. (If beanstalkd was started again since, it may have
-/// removed that file and made others.)
-fn are_copies(ours: &[Found], theirs: &[Found], needed: u32) -> bool {
-    let first = ours.first().and_then(Found::header);
+/// Whether the binlog has yet to begin: there is no segment, or these have only copies of
+/// jobs in beanstalkd's files, because the takeover was not finished. Then a file before our
+/// very first segment, which has no previous end in its header, is still needed. (If
+/// beanstalkd was started again since, it may have removed that file and made others.)
+fn has_yet_to_begin(files: &[Found], needed: u32) -> bool {
     let is_theirs = |file: &Found| matches!(file.kind, Kind::Beanstalkd(_));
-    first.is_some_and(|first| first.previous_end == 0 && needed < first.number)
-        && theirs.iter().any(is_theirs)
+    files.iter().find_map(Found::header).is_none_or(|first| {
+        first.previous_end == 0 && needed < first.number && files.iter().any(is_theirs)
+    })
 }
 
 /// A binlog that is about to be opened.
@@ -153,32 +157,22 @@ impl Opening {
         let writer = Writer::new(place, first.file);
         let binlog = self.binlog(live, writer, Vec::new());
         binlog.run_upkeep();
-        let has_prepared = binlog.tail().no_room.is_none();
-        match has_prepared {
-            true => Ok(binlog),
-            false => Err(binlog.into_error()),
-        }
+        Ok(binlog)
     }
 
-    /// Continues a binlog of our own, with the segments in `run`: those from the oldest
-    /// that is needed on. The other files are not needed.
+    /// Continues a binlog of our own, with these consecutive segments. The files that
+    /// are left from before them are not needed.
     fn continue_log<J: Jobs>(
         mut self,
-        run: &[Found],
-        (old, theirs): (Vec<Found>, Vec<Found>),
-        needed: u32,
+        left: &[Found],
+        segments: &[Found],
         mut jobs: J,
     ) -> Result<Opened<J>, Error> {
-        let mut expected = (needed..).zip(run);
-        if let Some((number, _)) = expected.find(|(number, found)| found.number != *number) {
-            return Err(Error::missing(number));
-        }
-        let (mut live, newest, file) = self.replay(run, &mut jobs)?;
+        let (mut live, newest, file) = self.replay(segments, &mut jobs)?;
         let (found, end) = (newest.found, newest.offset);
         let on = |action| Error::on(action, found.name());
         self.notices.extend(make_durable(&newest, &*file)?);
-        import::remove_left_over(&mut self, &theirs);
-        old.iter().for_each(|found| self.remove_unneeded(found));
+        import::remove_left_over(&mut self, left);
         // Without room for all its blocks, the file ends with its records. (A copy of a
         // file may have holes, or share its blocks.)
         let has_blocks = file.unshare().and_then(|()| file.allocate(found.len));
@@ -357,21 +351,19 @@ fn replay_record(record: Record, live: &mut LiveBytes, jobs: &mut impl Jobs) {
             }
             live.put(id, len);
         }
-        Record::Update(fields) => apply(fields, jobs),
+        // If the job is unknown, it is deleted; or it was moved out of a segment that is
+        // removed, and a later put will bring it back.
+        Record::Update(fields) => {
+            if let Some(job) = jobs.forget(fields.id) {
+                jobs.restore(StoredJob { fields, ..job });
+            }
+        }
         Record::Delete(id) => {
             if let Some(job) = jobs.forget(id) {
                 live.delete(id, put_len(&job));
             }
         }
         Record::Mark(_) => {}
-    }
-}
-
-/// Changes a job. If it is unknown, it is deleted; or it was moved out of a segment that
-/// is removed, and a later put will bring it back.
-pub(super) fn apply(fields: JobFields, jobs: &mut impl Jobs) {
-    if let Some(job) = jobs.forget(fields.id) {
-        jobs.restore(StoredJob { fields, ..job });
     }
 }
 

@@ -8,11 +8,12 @@ use super::format::{
 use super::import;
 use super::storage::{CHUNK, File, Storage};
 use crate::protocol::TubeName;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// How many bytes of a file's start are read to find out which program wrote
 /// it.
-const HEAD_LEN: u64 = 1024;
+const HEAD_LEN: usize = 1024;
 
 /// A file with the name of a segment. It is opened only while it is read: there
 /// may be more of these files than a process can have open.
@@ -42,39 +43,31 @@ pub enum Kind {
     Damaged(&'static str),
 }
 
-/// The number of a file, and its kind, or why that is unknown.
-pub type Numbered = (u32, Result<Found, Error>);
-
-/// All files with the name of a segment, in order.
-pub fn find(storage: &Arc<dyn Storage>) -> Result<Vec<Numbered>, Error> {
+/// All files with the name of a segment, by number, or why it is unknown what they are.
+pub fn find(storage: &Arc<dyn Storage>) -> Result<BTreeMap<u32, Result<Found, Error>>, Error> {
     let found = |number| (number, Found::read(storage.clone(), number));
     Ok(numbers(&**storage)?.into_iter().map(found).collect())
 }
 
-/// The numbers of these files, in order.
-pub(super) fn numbers(storage: &dyn Storage) -> Result<Vec<u32>, Error> {
+/// The numbers of these files.
+pub(super) fn numbers(storage: &dyn Storage) -> Result<BTreeSet<u32>, Error> {
     let names = storage.list().map_err(Error::on("list", "the files"))?;
     let numbers = names.iter().filter_map(|name| segment_number(name));
-    let mut numbers: Vec<u32> = numbers.collect();
-    numbers.sort_unstable();
-    Ok(numbers)
+    Ok(numbers.collect())
 }
 
 impl Found {
     /// Opens a file and reads its start.
     fn read(storage: Arc<dyn Storage>, number: u32) -> Result<Found, Error> {
+        let mut window = Window::open(&*storage, number)?;
+        let start = window.at(0, HEAD_LEN)?.to_vec();
         let mut found = Found {
             number,
             storage,
-            len: 0,
+            len: window.len,
             kind: Kind::Nothing,
             salt: 0,
         };
-        let file = found.open()?;
-        let on = |source| Error::on("read", segment_name(number))(source);
-        found.len = file.len().map_err(on)?;
-        let mut start = vec![0; found.len.min(HEAD_LEN) as usize];
-        file.read_at(&mut start, 0).map_err(on)?;
         if let Some(version) = Header::other_version(&start) {
             return Err(Error::Refused(format!(
                 "{} is of version {version} of the format, and this program reads only version {VERSION}; nothing was changed; start the beanpoled that wrote it, and move its jobs with `beanpole dump` and `beanpole load`",
@@ -84,16 +77,18 @@ impl Found {
         found.kind = match (import::Format::of(&start), Header::decode(&start, number)) {
             (Some(format), _) => Kind::Beanstalkd(format),
             (None, Ok(header)) => Kind::Segment(header),
-            (None, Err(_)) if found.last_set_byte(0)?.is_none() => Kind::Nothing,
-            (None, Err(flaw)) => Kind::Damaged(flaw),
+            (None, Err(flaw)) if found.last_set_byte(0)?.is_some() => Kind::Damaged(flaw),
+            (None, Err(_)) if found.len > 0 && found.storage.is_shared() => Kind::Damaged(
+                "it holds only zeros here, though another machine may have written to it",
+            ),
+            (None, Err(_)) => Kind::Nothing,
         };
         let first = start.get(HEADER_LEN as usize..);
         let first = first.and_then(|start| Frame::read(start.first_chunk()?));
-        found.salt = match (&found.kind, first) {
-            (Kind::Segment(header), _) => header.salt,
-            // The header is lost, but the salt follows from the first frame.
-            (_, Some(frame)) => frame.salt_in(found.place(HEADER_LEN)),
-            (_, None) => 0,
+        found.salt = match found.kind {
+            Kind::Segment(header) => header.salt,
+            // If the header is lost, the salt follows from the first frame.
+            _ => first.map_or(0, |frame| frame.salt_in(found.place(HEADER_LEN))),
         };
         Ok(found)
     }
@@ -115,37 +110,14 @@ impl Found {
         }
     }
 
-    /// This file, or what is wrong with it.
-    pub(super) fn usable(self) -> Result<Found, Error> {
-        let flaw = match self.kind {
-            Kind::Damaged(flaw) => flaw,
-            Kind::Nothing if self.len > 0 && self.storage.is_shared() => {
-                "it holds only zeros here, though another machine may have written to it"
-            }
-            _ => return Ok(self),
-        };
-        Err(self.damaged(0, flaw))
-    }
-
     /// Its name.
     pub fn name(&self) -> String {
         segment_name(self.number)
     }
 
-    /// Opens it to read.
-    fn open(&self) -> Result<Arc<dyn File>, Error> {
-        let opened = self.storage.open_to_read(&self.name());
-        opened.map_err(Error::on("open", self.name()))
-    }
-
     /// A window for reading it piece by piece.
-    pub(super) fn window(&self) -> Result<Window<'_>, Error> {
-        Ok(Window {
-            found: self,
-            file: self.open()?,
-            from: 0,
-            bytes: Vec::new(),
-        })
+    pub(super) fn window(&self) -> Result<Window, Error> {
+        Window::open(&*self.storage, self.number)
     }
 
     /// The error that says what is wrong with it, and where.
@@ -155,14 +127,13 @@ impl Found {
 
     /// The offset of the last byte that is not zero, at or after an offset.
     pub fn last_set_byte(&self, offset: u64) -> Result<Option<u64>, Error> {
-        let (mut window, mut at, mut last) = (self.window()?, offset, None);
-        while at < self.len {
+        let (mut window, mut last) = (self.window()?, None);
+        for at in (offset..self.len).step_by(CHUNK) {
             let bytes = window.at(at, CHUNK)?;
             if !is_all_zeros(bytes) {
                 let index = bytes.iter().rposition(|byte| *byte != 0);
-                last = index.map(|index| at + index as u64).or(last);
+                last = index.map(|index| at + index as u64);
             }
-            at += bytes.len() as u64;
         }
         Ok(last)
     }
@@ -175,8 +146,8 @@ impl Found {
         is_wanted: impl Fn(&Frame, u64) -> bool,
     ) -> Result<Option<u64>, Error> {
         let mut window = self.window()?;
-        let mut start = from;
-        while start + FRAME_LEN <= self.len {
+        // A frame may begin in one part and end in the next.
+        for start in (from..self.len).step_by(CHUNK + 1 - FRAME_LEN as usize) {
             let bytes = window.at(start, CHUNK)?;
             if !is_all_zeros(bytes) {
                 for (offset, bytes) in (start..).zip(bytes.windows(FRAME_LEN as usize)) {
@@ -191,7 +162,6 @@ impl Found {
                     }
                 }
             }
-            start += bytes.len() as u64 - (FRAME_LEN - 1);
         }
         Ok(None)
     }
@@ -199,18 +169,33 @@ impl Found {
 
 /// A part of a file in memory. If parts are asked for in their order, each is read
 /// once.
-pub(super) struct Window<'a> {
-    found: &'a Found,
+pub(super) struct Window {
+    name: String,
     file: Arc<dyn File>,
+    /// How long the file is, in bytes.
+    len: u64,
     /// The offset of the first of these bytes.
     from: u64,
     bytes: Vec<u8>,
 }
 
-impl Window<'_> {
+impl Window {
+    fn open(storage: &dyn Storage, number: u32) -> Result<Window, Error> {
+        let name = segment_name(number);
+        let file = storage.open_to_read(&name);
+        let file = file.map_err(Error::on("open", name.as_str()))?;
+        Ok(Window {
+            len: file.len().map_err(Error::on("read", name.as_str()))?,
+            name,
+            file,
+            from: 0,
+            bytes: Vec::new(),
+        })
+    }
+
     /// This many bytes from an offset on, or fewer where the file ends.
     pub(super) fn at(&mut self, offset: u64, len: usize) -> Result<&[u8], Error> {
-        let left = self.found.len.saturating_sub(offset);
+        let left = self.len.saturating_sub(offset);
         let within = |len: usize| usize::try_from(left).unwrap_or(len).min(len);
         let wanted = within(len);
         let end = self.from + self.bytes.len() as u64;
@@ -218,7 +203,7 @@ impl Window<'_> {
             self.bytes.resize(within(len.max(CHUNK)), 0);
             self.from = offset;
             let read = self.file.read_at(&mut self.bytes, offset);
-            read.map_err(Error::on("read", self.found.name()))?;
+            read.map_err(Error::on("read", self.name.as_str()))?;
         }
         Ok(&self.bytes[(offset - self.from) as usize..][..wanted])
     }
@@ -248,7 +233,7 @@ pub enum End {
 /// Reads the records of a segment.
 pub struct Reader<'a> {
     pub(super) found: &'a Found,
-    window: Window<'a>,
+    window: Window,
     /// Where the next record begins.
     pub offset: u64,
     /// How far the segment was synced, as its header and the frames read so far say.
@@ -257,8 +242,8 @@ pub struct Reader<'a> {
     /// at `offset`, this is after its record, whose body may contain bytes that look like
     /// frames.
     pub later: u64,
-    end: u64,
-    has_next: bool,
+    /// Where the records end, if the next segment says that.
+    end: Option<u64>,
     /// Of the last put.
     tube: Option<TubeName>,
 }
@@ -267,8 +252,8 @@ impl<'a> Reader<'a> {
     /// A reader of this file, from an offset on. The records end where the next segment's
     /// header says, or before the first bytes that are no record.
     pub fn new(found: &'a Found, offset: u64, next: Option<&Header>) -> Result<Reader<'a>, Error> {
-        let end = next.map_or(found.len, |next| next.previous_end);
-        if end > found.len {
+        let end = next.map(|next| next.previous_end);
+        if let Some(end) = end.filter(|end| *end > found.len) {
             let flaw = format!("the file ends where its records go on to {end}");
             return Err(found.damaged(found.len, flaw));
         }
@@ -279,7 +264,6 @@ impl<'a> Reader<'a> {
             synced: HEADER_LEN,
             later: offset + 1,
             end,
-            has_next: next.is_some(),
             tube: None,
         })
     }
@@ -293,7 +277,7 @@ impl<'a> Reader<'a> {
         };
         let start = offset + FRAME_LEN;
         self.later = start + u64::from(frame.len);
-        if self.later > self.end {
+        if self.later > self.end.unwrap_or(self.found.len) {
             return Ok(None);
         }
         let bytes = self.window.at(start, frame.len as usize)?;
@@ -321,10 +305,10 @@ impl<'a> Reader<'a> {
     /// is damage if a later frame says that this offset had been synced.
     pub fn end(&mut self) -> Result<End, Error> {
         let (found, offset) = (self.found, self.offset);
-        if self.has_next {
+        if let Some(end) = self.end {
             let flaw =
                 "there is no valid record here, though the next segment says that one was written";
-            return match offset == self.end {
+            return match offset == end {
                 true => Ok(End::Whole),
                 false => Err(found.damaged(offset, flaw)),
             };

@@ -57,7 +57,7 @@ impl Inspection {
     /// Locks a directory and reads its files.
     pub fn of(path: &Path) -> Result<Inspection, Error> {
         let (directory, _) = lock(path, false)?;
-        let files = find(&directory)?.into_iter().map(|(_, found)| found);
+        let files = find(&directory)?.into_values();
         let files: Vec<Found> = files.collect::<Result<_, _>>()?;
         let is_gone = files.is_empty() && shows_segments(&*directory)?.is_some();
         Ok(Inspection {
