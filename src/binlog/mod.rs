@@ -170,7 +170,7 @@ use crate::protocol::{DependsOn, JobId};
 use crate::sync::thread::Thread;
 use crate::sync::{AtomicU64, Condvar, Mutex, MutexGuard, OnceLock, Ordering};
 use lease::Lease;
-use log::{CommitQueue, Progress, Writer};
+use log::{CommitQueue, Progress};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -307,8 +307,6 @@ pub struct Stats {
     pub records_written: u64,
     /// How many of these records moved a job to another segment.
     pub records_migrated: u64,
-    /// The length of a segment, as the options asked for it.
-    pub max_size: u64,
     /// The bytes of all files: of segments, and of the room prepared for more.
     pub size: u64,
     /// The live bytes.
@@ -337,8 +335,6 @@ pub enum Event<'a> {
 pub struct Binlog {
     storage: Arc<dyn Storage>,
     sync: SyncMode,
-    /// As the options asked for it.
-    segment_size: u64,
     /// What is appended. Held briefly; its holder takes no other lock and
     /// touches no file.
     tail: Mutex<Tail>,
@@ -420,7 +416,6 @@ impl Binlog {
             current_index: tail.live.current(),
             records_written: tail.written,
             records_migrated: tail.migrated,
-            max_size: self.segment_size,
             size: tail.file_len(),
             live_size: tail.live.total,
         }
@@ -450,31 +445,6 @@ impl Binlog {
         match self.failure.get() {
             None => Ok(()),
             Some(_) => Err(Failed),
-        }
-    }
-
-    /// A binlog that continues in the writer's segment.
-    fn new(
-        storage: Arc<dyn Storage>,
-        sync: SyncMode,
-        segment_size: u64,
-        tail: Tail,
-        writer: Writer,
-    ) -> Binlog {
-        Binlog {
-            lease: Mutex::default(),
-            storage,
-            sync,
-            segment_size,
-            tail: Mutex::new(tail),
-            progress: Mutex::new(writer.progress(0)),
-            durable: AtomicU64::new(writer.place.offset),
-            end: AtomicU64::new(writer.place.offset),
-            commit_queue: FairMutex::new(CommitQueue::new(writer)),
-            syncing: Mutex::new(()),
-            committer: OnceLock::new(),
-            files_changed: Condvar::new(),
-            failure: OnceLock::new(),
         }
     }
 

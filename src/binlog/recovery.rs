@@ -12,13 +12,15 @@ use super::error::{Error, REPAIR, is_full};
 use super::files::{Prepared, adopt, name_segment, prepare};
 use super::format::{HEADER_LEN, Header, PREPARED, Record, any_slot, prepared_slot, put_len};
 use super::import;
-use super::log::Writer;
+use super::log::{CommitQueue, Writer};
 use super::segment::{End, Found, Kind, Reader, find};
 use super::storage::{File, Storage, write_again, write_zeros};
 use super::tail::{BLOCK, LiveBytes, Tail};
 use super::{Binlog, Jobs, Opened, SyncMode};
 use crate::engine::StoredJob;
+use crate::lock::FairMutex;
 use crate::protocol::JobId;
+use crate::sync::{AtomicU64, Condvar, Mutex, OnceLock};
 use std::io;
 use std::sync::Arc;
 
@@ -231,9 +233,21 @@ impl Opening {
     /// The binlog with these segments, which continues at the offset of this writer.
     fn binlog(&self, live: LiveBytes, writer: Writer, prepared: Vec<Prepared>) -> Binlog {
         let size = self.segment_len(live.newest().file_bytes, &prepared);
-        let tail = Tail::new(live, size, prepared);
-        let storage = self.storage.clone();
-        Binlog::new(storage, self.sync, self.segment_size, tail, writer)
+        let end = writer.place.offset;
+        Binlog {
+            storage: self.storage.clone(),
+            sync: self.sync,
+            tail: Mutex::new(Tail::new(live, size, prepared)),
+            progress: Mutex::new(writer.progress(0)),
+            commit_queue: FairMutex::new(CommitQueue::new(writer)),
+            durable: AtomicU64::new(end),
+            end: AtomicU64::new(end),
+            syncing: Mutex::new(()),
+            committer: OnceLock::new(),
+            files_changed: Condvar::new(),
+            failure: OnceLock::new(),
+            lease: Mutex::default(),
+        }
     }
 
     /// The length of a segment from this start on, if the newest file and the prepared
