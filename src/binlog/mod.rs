@@ -234,10 +234,10 @@ pub trait Jobs {
     /// is now.
     fn stored(&self, id: JobId) -> Option<StoredJob>;
 
-    /// Adds a job, or replaces the one with the same id, and returns that one.
-    fn restore(&mut self, job: StoredJob) -> Option<StoredJob>;
+    /// Adds a job. None with this id may exist.
+    fn restore(&mut self, job: StoredJob);
 
-    /// Removes a job.
+    /// Removes a job, if it exists.
     fn forget(&mut self, id: JobId) -> Option<StoredJob>;
 }
 
@@ -248,12 +248,8 @@ impl Jobs for Engine {
         job.map(|job| job.moved_by(self.clock_shift))
     }
 
-    fn restore(&mut self, job: StoredJob) -> Option<StoredJob> {
-        let id = job.fields.id;
-        let is_known = id < self.next_id();
-        let before = is_known.then(|| Engine::forget(self, id)).flatten();
+    fn restore(&mut self, job: StoredJob) {
         Engine::restore(self, job);
-        before
     }
 
     fn forget(&mut self, id: JobId) -> Option<StoredJob> {
@@ -266,8 +262,8 @@ impl Jobs for BTreeMap<JobId, StoredJob> {
         self.get(&id).cloned()
     }
 
-    fn restore(&mut self, job: StoredJob) -> Option<StoredJob> {
-        self.insert(job.fields.id, job)
+    fn restore(&mut self, job: StoredJob) {
+        self.insert(job.fields.id, job);
     }
 
     fn forget(&mut self, id: JobId) -> Option<StoredJob> {

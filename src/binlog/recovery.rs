@@ -359,10 +359,12 @@ fn replay_record(record: Record, live: &mut LiveBytes, jobs: &mut impl Jobs) {
     match record {
         Record::Put(job) => {
             let (id, len) = (job.fields.id, put_len(&job));
-            // A job that is put again may be shorter: its put may be a tombstone.
-            if let Some(before) = jobs.restore(job) {
-                live.delete(id, put_len(&before));
+            // Put again, it may be shorter: its put may be a tombstone. (An id beyond all
+            // others is new, which saves a look-up.)
+            if id < live.next_id {
+                replay_record(Record::Delete(id), live, jobs);
             }
+            jobs.restore(job);
             live.put(id, len);
         }
         // If the job is unknown, it is deleted; or it was moved out of a segment that is

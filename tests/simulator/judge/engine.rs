@@ -128,8 +128,8 @@ impl Jobs for Engine {
         Jobs::stored(&self.0, id)
     }
 
-    fn restore(&mut self, job: StoredJob) -> Option<StoredJob> {
-        Jobs::restore(&mut self.0, job)
+    fn restore(&mut self, job: StoredJob) {
+        Jobs::restore(&mut self.0, job);
     }
 
     fn forget(&mut self, id: JobId) -> Option<StoredJob> {
