@@ -153,13 +153,18 @@ pub fn unshare(_file: &File, _len: libc::off_t) -> nix::Result<()> {
     Err(nix::errno::Errno::EOPNOTSUPP)
 }
 
-/// What is not known to be a local file system counts as shared.
+/// What is not known to be a local file system counts as shared. macOS cannot be told to
+/// forget the pages of a file, so it keeps no jobs on such a one.
 pub fn is_shared(file: &File) -> io::Result<bool> {
     let local = [
         "apfs", "hfs", "ufs", "zfs", "tmpfs", "msdos", "msdosfs", "exfat",
     ];
     let system = fstatfs(file)?;
-    Ok(!local.contains(&system.filesystem_type_name()))
+    match local.contains(&system.filesystem_type_name()) {
+        true => Ok(false),
+        false if cfg!(target_vendor = "apple") => Err(io::ErrorKind::Unsupported.into()),
+        false => Ok(true),
+    }
 }
 
 pub fn time_since_boot() -> Duration {
@@ -173,10 +178,10 @@ pub fn forget_pages(file: &File) -> io::Result<()> {
     posix_fadvise(file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED).map_err(io::Error::from)
 }
 
-/// macOS cannot be told that, so it keeps no jobs on storage that is shared.
+/// macOS cannot be told that. On a local disk this only matters after a sync has failed.
 #[cfg(target_vendor = "apple")]
 pub fn forget_pages(_: &File) -> io::Result<()> {
-    Err(io::ErrorKind::Unsupported.into())
+    Ok(())
 }
 
 pub fn check_mappings_for_threads() -> io::Result<()> {
