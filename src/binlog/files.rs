@@ -59,6 +59,7 @@ pub(super) struct Upkeep {
     /// served.
     asked: u64,
     served: u64,
+    /// The log is closed or has failed.
     is_closed: bool,
 }
 
@@ -140,7 +141,8 @@ impl Binlog {
     pub fn has_backpressure(&self) -> bool {
         let end = self.end.load(Ordering::Acquire);
         let unwritten = end.saturating_sub(self.durable.load(Ordering::Acquire));
-        self.failure.get().is_none() && self.tail().has_backpressure(unwritten)
+        let tail = self.tail();
+        !tail.upkeep.is_closed && tail.has_backpressure(unwritten)
     }
 
     /// Writes all that was appended, and recycles the segments that have become obsolete
@@ -159,21 +161,24 @@ impl Binlog {
         let end = self.tail().end;
         self.commit(end).map_err(|Failed| NoRoom)?;
         let mut tail = self.tail();
+        tail.upkeep.asked += 1;
+        let pass = tail.upkeep.asked;
         if !tail.upkeep.has_thread {
             drop(tail);
             self.run_upkeep();
-        } else {
-            tail.upkeep.asked += 1;
-            let pass = tail.upkeep.asked;
-            self.files_changed.notify_all();
-            let waits = |tail: &mut Tail| {
-                let is_long = put == 0 || tail.full_len(put) > tail.full_len(0);
-                let is_over = tail.upkeep.served >= pass || tail.upkeep.is_closed;
-                !is_over && self.failure.get().is_none() && (is_long || !tail.admits(put))
-            };
-            drop(locked(self.files_changed.wait_while(tail, waits)));
+            tail = self.tail();
         }
-        self.check_failure().map_err(|Failed| NoRoom)
+        self.files_changed.notify_all();
+        let waits = |tail: &mut Tail| {
+            let is_long = put == 0 || tail.full_len(put) > tail.full_len(0);
+            let is_over = tail.upkeep.served >= pass || tail.upkeep.is_closed;
+            !is_over && (is_long || !tail.admits(put))
+        };
+        let tail = locked(self.files_changed.wait_while(tail, waits));
+        match tail.upkeep.is_closed {
+            true => Err(NoRoom),
+            false => Ok(()),
+        }
     }
 
     /// Wakes the segments thread, if it has something to do.
@@ -185,9 +190,10 @@ impl Binlog {
         }
     }
 
-    /// Notifies the segments thread, and those that wait for it, that the log ends.
-    pub(super) fn end_upkeep(&self, is_closed: bool) {
-        self.tail().upkeep.is_closed |= is_closed;
+    /// Notifies the segments thread, and those that wait for it, that the log has ended or
+    /// failed.
+    pub(super) fn end_upkeep(&self) {
+        self.tail().upkeep.is_closed = true;
         self.files_changed.notify_all();
     }
 
@@ -209,10 +215,10 @@ impl Binlog {
 
     fn upkeep_until_closed(&self, mut report: impl FnMut(Event<'_>)) {
         let mut reported = None;
-        let ends = |tail: &Tail| tail.upkeep.is_closed || self.failure.get().is_some();
-        let sleeps = |tail: &mut Tail| tail.upkeep.served == tail.upkeep.asked && !ends(tail);
+        let sleeps =
+            |tail: &mut Tail| !tail.upkeep.is_closed && tail.upkeep.served == tail.upkeep.asked;
         let wait = || locked(self.files_changed.wait_while(self.tail(), sleeps));
-        while !ends(&wait()) {
+        while !wait().upkeep.is_closed {
             self.run_upkeep();
             let mut tail = self.tail();
             let not_removed = std::mem::take(&mut tail.not_removed);

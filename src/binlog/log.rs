@@ -229,7 +229,7 @@ impl Binlog {
         let closed = self.sync_up_to(end);
         self.commit_queue().is_closed = true;
         self.wake_committer();
-        self.end_upkeep(true);
+        self.end_upkeep();
         closed
     }
 
@@ -273,7 +273,7 @@ impl Binlog {
         let waiters = std::mem::take(&mut self.commit_queue().waiters);
         self.notify(waiters);
         self.wake_committer();
-        self.end_upkeep(false);
+        self.end_upkeep();
         Failed
     }
 
