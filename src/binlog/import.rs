@@ -210,24 +210,25 @@ fn undo(opening: &Opening, theirs: &Theirs, error: Error) -> Error {
     ))
 }
 
-/// Removes files that are not needed any more, except those with bytes that were not taken
-/// over.
-pub(super) fn remove_left_over(opening: &mut Opening, files: &[Found]) {
+/// Which of the files before a log may be removed: all but those with bytes that were not
+/// taken over, of which notices say why. To be called before the jobs of the log are in
+/// memory, since all jobs in these files are, for a moment.
+pub(super) fn removable<'a>(opening: &mut Opening, files: &'a [Found]) -> Vec<&'a Found> {
     let theirs = match Theirs::of(files) {
         Ok(theirs) => theirs,
-        Err(error) => return opening.leave_alone(&error),
+        Err(error) => {
+            opening.leave_alone(&error);
+            return Vec::new();
+        }
     };
     let mut kept = theirs.unread;
     kept.extend(theirs.not_whole.into_values());
-    for file in files {
-        if kept.iter().all(|(number, _)| *number != file.number) {
-            opening.remove_unneeded(file);
-        }
-    }
-    for (number, flaw) in kept {
-        let told = format!("{} is kept: {flaw}", segment_name(number));
+    for (number, flaw) in &kept {
+        let told = format!("{} is kept: {flaw}", segment_name(*number));
         opening.notices.push(told);
     }
+    let is_kept = |file: &&Found| kept.iter().any(|(number, _)| *number == file.number);
+    files.iter().filter(|file| !is_kept(file)).collect()
 }
 
 /// How the integers of a file are laid out.
@@ -345,7 +346,7 @@ pub fn read(
             break ("the file ends within a record".to_owned(), true);
         }
         let (name, job) = bytes[name_at..].split_at(name_len);
-        let (is_full, tube) = (!name.is_empty(), TubeName::parse(name));
+        let (has_body, tube) = (!name.is_empty(), TubeName::parse(name));
         let Some(job) = Job::decode(job, format).filter(|job| job.fields.id.0 > 0) else {
             break no_record("this is not a job");
         };
@@ -354,10 +355,10 @@ pub fn read(
         if id.0 >= 1 << 63 {
             break no_record("no job has so large an id");
         }
-        if is_full && tube.is_none() {
+        if has_body && tube.is_none() {
             break no_record("no tube has such a name");
         }
-        let body_len = if is_full { job.body_len } else { 0 };
+        let body_len = if has_body { job.body_len } else { 0 };
         let body = window.at(offset + len as u64, body_len)?;
         if body.len() < body_len {
             break (format!("the file ends within the body of job {id}"), true);

@@ -170,11 +170,12 @@ impl Opening {
         segments: &[Found],
         mut jobs: J,
     ) -> Result<Opened<J>, Error> {
+        let removable = import::removable(&mut self, left);
         let (mut live, newest, file) = self.replay(segments, &mut jobs)?;
         let (found, end) = (newest.found, newest.offset);
         let on = |action| Error::on(action, found.name());
         self.notices.extend(make_durable(&newest, &*file)?);
-        import::remove_left_over(&mut self, left);
+        removable.iter().for_each(|file| self.remove_unneeded(file));
         // Without room for all its blocks, the file ends with its records. (A copy of a
         // file may have holes, or share its blocks.)
         let has_blocks = file.unshare().and_then(|()| file.allocate(found.len));
