@@ -6,8 +6,10 @@
 use crate::disk::{Disk, Random};
 use crate::model::{Jobs, SIZE, Server, Traffic};
 use crate::search;
+use crate::takeover::{a_life, lives, version_7};
 use beanpole::binlog::storage::{File, Storage};
 use beanpole::binlog::{Error, Opened, SyncMode, recovery};
+use beanpole::protocol::JobId;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -104,7 +106,12 @@ impl Machine {
 
 impl Storage for Machine {
     fn list(&self) -> io::Result<Vec<String>> {
-        self.shared.disk.list()
+        let suffix = format!(".{}", self.number);
+        let own = |name: String| match name.strip_suffix(&suffix) {
+            Some(own) if own.starts_with("binlog.spare") => own.to_owned(),
+            _ => name,
+        };
+        Ok(self.shared.disk.list()?.into_iter().map(own).collect())
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn File>> {
@@ -265,6 +272,43 @@ fn lose_the_lock_at(operation: u64) -> bool {
     assert_eq!(third.jobs, winner.jobs, "operation {operation}");
     assert!(third.history.next_id >= winner.history.next_id);
     true
+}
+
+/// Just before any operation of a takeover from beanstalkd, which this machine still does.
+#[test]
+fn a_lock_lost_during_a_takeover_neither_loses_nor_doubles_a_job() {
+    let files = a_life().map(|records| version_7(&records));
+    for operation in 0.. {
+        let shared = Shared::default();
+        shared.disk.put("binlog.2", &files[0]);
+        shared.disk.put("binlog.3", &files[1]);
+        let (first, second) = (Machine::new(&shared, 1), Machine::new(&shared, 2));
+        first.shared.holder.store(1, Ordering::SeqCst);
+        let taken = Arc::new(Mutex::new(None));
+        let takes_over = {
+            let taken = taken.clone();
+            move || {
+                let mut winner = second.take_over();
+                assert_eq!(winner.jobs, lives(), "operation {operation}");
+                winner.delete(JobId(1));
+                assert!(winner.commit());
+                *taken.lock().unwrap() = Some(winner);
+            }
+        };
+        *first.event.lock().unwrap() = (operation, Some(Box::new(takes_over)));
+        let loser = first.open();
+        let Some(winner) = taken.lock().unwrap().take() else {
+            println!("the lock was lost at each of {operation} operations");
+            return assert!(operation > 30);
+        };
+        if let Ok(opened) = loser {
+            let mut loser = Server::new(opened);
+            loser.delete(JobId(2));
+            assert!(!loser.commit(), "operation {operation}");
+        }
+        let third = Machine::new(&shared, 3).take_over();
+        assert_eq!(third.jobs, winner.jobs, "operation {operation}");
+    }
 }
 
 #[test]

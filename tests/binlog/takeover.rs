@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 
 /// A record of beanstalkd, field by field.
 #[derive(Clone)]
-struct Theirs {
+pub struct Theirs {
     /// If it is empty, this is a short record.
     tube: &'static str,
     id: u64,
@@ -168,7 +168,7 @@ impl Layout {
 }
 
 /// The usual layout, in whole blocks.
-fn version_7(records: &[Theirs]) -> Vec<u8> {
+pub fn version_7(records: &[Theirs]) -> Vec<u8> {
     let mut file = Layout { zeros: 0, ..X86_64 }.write(records);
     file.resize(file.len().next_multiple_of(4096), 0);
     file
@@ -191,7 +191,7 @@ fn disk_with(files: &[(&str, Vec<u8>)]) -> Disk {
 }
 
 /// The jobs that are left at the end of [`a_life`].
-fn lives() -> Jobs {
+pub fn lives() -> Jobs {
     let job = |id, body: &[u8], state, counters| StoredJob {
         fields: JobFields {
             id: JobId(id),
@@ -234,7 +234,7 @@ fn lives() -> Jobs {
 }
 
 /// Jobs in all states, in two files.
-fn a_life() -> [Vec<Theirs>; 2] {
+pub fn a_life() -> [Vec<Theirs>; 2] {
     let delayed = Theirs {
         delay: 90 * SECOND,
         deadline: 1_800_000_000 * SECOND,
