@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 ///
 /// Its text is a line for the operator: what was being done, to which file, why
 /// it failed, and what to do if that is not obvious.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum Error {
     /// Another server has the directory.
     Locked(PathBuf),

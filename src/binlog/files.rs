@@ -34,7 +34,7 @@ use super::format::{
 };
 use super::storage::{File, Storage, write_zeros};
 use super::tail::{BLOCK, LEFT_BY_PUT, Tail, Work};
-use super::{Binlog, Event, Failed, Jobs, Lsn, NoRoom, locked};
+use super::{Binlog, Event, Failed, Jobs, Lsn, locked};
 use crate::sync::{Ordering, random, thread};
 use std::io;
 use std::sync::Arc;
@@ -90,18 +90,16 @@ impl Binlog {
     /// as writing a segment. Other threads may use that room before this one does; then
     /// ask again, with the returned value still there.
     ///
-    /// # Errors
-    ///
-    /// If the live bytes, two segments and the put do not fit, if files cannot be prepared
-    /// for another reason, or if the log has failed. Then the put leaves nothing on the
-    /// disk.
-    pub fn make_room(&self, put: u64, with_jobs: &WithJobs) -> Result<Room, NoRoom> {
+    /// `None`: the put is refused. The live bytes, two segments and the put do not fit,
+    /// files cannot be prepared for another reason, or the log has failed. Then the put
+    /// leaves nothing on the disk.
+    pub fn make_room(&self, put: u64, with_jobs: &WithJobs) -> Option<Room> {
         let room = Room {
             _put: self.tail().wait_for_room(put),
         };
         let newest = self.tail().live.current();
         while !self.tail().admits(put) {
-            self.await_files(put)?;
+            self.await_files(put).ok()?;
             // `None`: it is admitted, or another thread has used the room.
             let Some(why) = self.tail().why_refused(put) else {
                 continue;
@@ -116,22 +114,22 @@ impl Binlog {
                 self.tail().refused = Some((put, why));
                 drop(room);
                 // The files that were prepared for it are removed.
-                self.await_files(0)?;
-                return Err(NoRoom);
+                self.await_files(0).ok()?;
+                return None;
             }
         }
-        Ok(room)
+        Some(room)
     }
 
     /// The same for a copy of a log, to which jobs are only added: it may fill the disk,
     /// and there is nothing to compact.
-    pub fn make_room_to_copy(&self, put: u64) -> Result<(), NoRoom> {
+    pub fn make_room_to_copy(&self, put: u64) -> Result<(), Error> {
         let _room = self.tail().wait_for_room(put);
-        if !self.tail().has_prepared_for(put) {
-            self.await_files(put)?;
+        let has_room = || self.tail().has_prepared_for(put);
+        match has_room() || self.await_files(put).is_ok() && has_room() {
+            true => Ok(()),
+            false => Err(self.error()),
         }
-        let has_room = self.tail().has_prepared_for(put);
-        has_room.then_some(()).ok_or(NoRoom)
     }
 
     /// Whether more work should wait, because more might soon be appended than there is
@@ -148,18 +146,18 @@ impl Binlog {
     /// Writes all that was appended, and recycles the segments that have become obsolete
     /// by that. Not to be called under the server's lock.
     pub fn flush_and_recycle(&self) -> Result<(), Failed> {
-        self.await_files(0).map_err(|NoRoom| Failed)
+        self.await_files(0)
     }
 
     /// Writes all that was appended. Then waits until a put of this length (0: none) is
     /// admitted, or until the segments thread has made a pass that begins after this
     /// call. A put that is longer than all before waits for the whole pass even if it is
     /// admitted earlier: so the pass can also prepare a file for the puts after it.
-    fn await_files(&self, put: u64) -> Result<(), NoRoom> {
+    fn await_files(&self, put: u64) -> Result<(), Failed> {
         // This names a prepared segment that is taken, and writes the mark that makes
         // a segment obsolete.
         let end = self.tail().end;
-        self.commit(end).map_err(|Failed| NoRoom)?;
+        self.commit(end)?;
         let mut tail = self.tail();
         tail.upkeep.asked += 1;
         let pass = tail.upkeep.asked;
@@ -176,7 +174,7 @@ impl Binlog {
         };
         let tail = locked(self.files_changed.wait_while(tail, waits));
         match tail.upkeep.is_closed {
-            true => Err(NoRoom),
+            true => Err(Failed),
             false => Ok(()),
         }
     }
@@ -248,7 +246,7 @@ impl Binlog {
         let done = self.work_on_files();
         let free = self.storage.free();
         let mut tail = self.tail();
-        tail.no_room = done.err().map(Arc::new);
+        tail.no_room = done.err();
         tail.capacity = free.map(|free| free + tail.file_len());
         tail.upkeep.served = asked;
         self.files_changed.notify_all();

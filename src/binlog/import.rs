@@ -31,7 +31,7 @@ use super::format::{HEADER_LEN, Record, counters, put_len, segment_name};
 use super::recovery::{Opening, recover};
 use super::segment::{Found, Kind, numbers};
 use super::tail::{BLOCK, LEFT_BY_PUT, LiveBytes};
-use super::{Jobs, NoRoom, Opened};
+use super::{Failed, Jobs, Opened};
 use crate::engine::{Change, Counters, JobFields, StoredJob, StoredState, Time};
 use crate::log::counted;
 use crate::protocol::{Body, JobId, Priority, Seconds, TubeName};
@@ -162,16 +162,13 @@ pub(super) fn take_over<J: Jobs>(
 /// are needed. Recovery finds it only if everything before it is there, too.
 fn copy(opening: &Opening, live: LiveBytes, number: u32, theirs: &Theirs) -> Result<(), Error> {
     let binlog = opening.begin(live, number)?;
-    let write = || {
-        for (id, job) in &theirs.jobs {
-            binlog.make_room_to_copy(put_len(job))?;
-            binlog.append(&[Change::Put(*id)], &theirs.jobs);
-        }
-        binlog.tail().record(Record::Mark(number));
-        let end = binlog.tail().end;
-        binlog.sync_up_to(end).map_err(|_| NoRoom)
-    };
-    write().map_err(|NoRoom| binlog.into_error())
+    for (id, job) in &theirs.jobs {
+        binlog.make_room_to_copy(put_len(job))?;
+        binlog.append(&[Change::Put(*id)], &theirs.jobs);
+    }
+    binlog.tail().record(Record::Mark(number));
+    let end = binlog.tail().end;
+    binlog.sync_up_to(end).map_err(|Failed| binlog.error())
 }
 
 /// Removes all segments, which are not beanstalkd's: what an unfinished takeover has made.

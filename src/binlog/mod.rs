@@ -282,11 +282,6 @@ impl Lsn {
     pub const START: Lsn = Lsn(0);
 }
 
-/// A put is refused: there is no room for it on the disk, no file can be prepared, or the
-/// log has failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NoRoom;
-
 /// The binlog has failed, and nothing more is acknowledged or logged: see
 /// [`Binlog::failure`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -445,11 +440,9 @@ impl Binlog {
     }
 
     /// The error for which it cannot continue.
-    fn into_error(self) -> Error {
-        let full = locked(self.tail.into_inner())
-            .no_room
-            .and_then(Arc::into_inner);
-        let error = self.failure.into_inner().or(full);
+    fn error(&self) -> Error {
+        let full = self.tail().no_room.clone();
+        let error = self.failure().cloned().or(full);
         error.expect("it is asked for after an error")
     }
 

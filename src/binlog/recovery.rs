@@ -16,7 +16,7 @@ use super::log::{CommitQueue, Writer};
 use super::segment::{End, Found, Kind, Reader, find};
 use super::storage::{File, Storage, write_again, write_zeros};
 use super::tail::{BLOCK, LiveBytes, Tail};
-use super::{Binlog, Jobs, Opened, SyncMode};
+use super::{Binlog, Failed, Jobs, Opened, SyncMode};
 use crate::engine::StoredJob;
 use crate::lock::FairMutex;
 use crate::protocol::JobId;
@@ -190,9 +190,7 @@ impl Opening {
         // it may still write there.
         if self.storage.is_shared() {
             let end = binlog.begin_segment()?;
-            if binlog.sync_up_to(end).is_err() {
-                return Err(binlog.into_error());
-            }
+            binlog.sync_up_to(end).map_err(|Failed| binlog.error())?;
         }
         binlog.tail().note_obsolete();
         Ok(self.opened(binlog, jobs))

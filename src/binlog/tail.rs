@@ -131,10 +131,10 @@ pub(super) struct Tail {
     /// How many bytes compaction may move. Negative after it has moved more.
     credit: i64,
     /// Why the last attempt to prepare segments failed, if it did.
-    pub no_room: Option<Arc<Error>>,
+    pub no_room: Option<Error>,
     /// The put that was refused last, and why, until there is room for one of its
     /// length.
-    pub refused: Option<(u64, Arc<Error>)>,
+    pub refused: Option<(u64, Error)>,
     /// Why files that are not needed could not be removed; the segments thread
     /// reports this.
     pub not_removed: Vec<Error>,
@@ -401,12 +401,12 @@ impl Tail {
     }
 
     /// Why a put of this length is not admitted, if the disk is the reason.
-    pub fn why_refused(&self, put: u64) -> Option<Arc<Error>> {
+    pub fn why_refused(&self, put: u64) -> Option<Error> {
         if !self.fits(put) {
             let (live, most) = (self.live.total, self.most_live(put).unwrap_or(0));
             let why =
                 format!("the jobs take {live} bytes of the {most} that the disk has for them");
-            return Some(Arc::new(Error::Refused(why)));
+            return Some(Error::Refused(why));
         }
         self.no_room.clone().filter(|_| !self.has_prepared_for(put))
     }
@@ -880,7 +880,7 @@ mod tests {
         let jobs = jobs(20, 0);
         let mut tail = with_garbage(&jobs);
         let full = ErrorKind::StorageFull.into();
-        tail.no_room = Some(Arc::new(Error::on("create", "binlog.spare")(full)));
+        tail.no_room = Some(Error::on("create", "binlog.spare")(full));
         tail.append(&[UPDATE], &jobs);
         let round = UPDATE_LEN * 8 * (20 * PUT_LEN) / 4096;
         assert_eq!(tail.migrated, (4 * UPDATE_LEN + round).div_ceil(PUT_LEN));
@@ -940,7 +940,7 @@ mod tests {
 
     fn on_a_full_disk(mut tail: Tail) -> Tail {
         let full = ErrorKind::StorageFull.into();
-        tail.no_room = Some(Arc::new(Error::on("create", "binlog.spare")(full)));
+        tail.no_room = Some(Error::on("create", "binlog.spare")(full));
         tail
     }
 

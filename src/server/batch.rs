@@ -4,7 +4,7 @@
 
 use super::outbox::{SEND_BYTES, size};
 use super::shared::{Guarded, Shared};
-use crate::binlog::{Lsn, NoRoom, Room, max_put_len};
+use crate::binlog::{Lsn, Room, max_put_len};
 use crate::engine::{ConnectionId, Outcome, Time};
 use crate::protocol::framing::NoBody;
 use crate::protocol::{Reply, Request};
@@ -117,8 +117,8 @@ impl Batch {
         {
             let put = max_put_len(body.wire().len());
             match binlog.make_room(put, &|work| shared.with_jobs(work)) {
-                Ok(room) => self.wanted_room = Some(room),
-                Err(NoRoom) => self.requests[0] = Request::Body(Err(NoBody::NoRoom)),
+                Some(room) => self.wanted_room = Some(room),
+                None => self.requests[0] = Request::Body(Err(NoBody::NoRoom)),
             }
         }
     }

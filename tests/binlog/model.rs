@@ -112,7 +112,7 @@ impl Server {
         };
         let put = put_len(&job);
         let jobs = &self.jobs;
-        let Ok(_room) = self.log.make_room(put, &|work| work(jobs)) else {
+        let Some(_room) = self.log.make_room(put, &|work| work(jobs)) else {
             return false;
         };
         self.history.next_id = id.0 + 1;
