@@ -409,7 +409,7 @@ fn lengthen(file: &dyn File, from: u64, to: u64, zeros: u64) -> io::Result<()> {
 
 impl Prepared {
     /// Gives it another length. If there is no room, it stays as it was.
-    fn resize(&mut self, len: u64, zeros: u64) -> Result<(), Error> {
+    pub fn resize(&mut self, len: u64, zeros: u64) -> Result<(), Error> {
         let resized = match len < self.len {
             true => self.file.set_len(len),
             false => lengthen(&*self.file, self.len, len, zeros),

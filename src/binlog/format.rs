@@ -103,7 +103,7 @@ pub(super) fn segment_number(name: &str) -> Option<u32> {
 
 /// The name of the first prepared segment. The next ones have a number after it,
 /// from 2 on. Their contents are not part of the binlog.
-pub(super) const PREPARED: &str = "binlog.spare";
+const PREPARED: &str = "binlog.spare";
 
 /// The name of a prepared segment.
 pub(super) fn prepared_name(slot: usize) -> String {

@@ -10,7 +10,7 @@
 
 use super::error::{Error, REPAIR, is_full};
 use super::files::{Prepared, adopt, name_segment, prepare};
-use super::format::{HEADER_LEN, Header, PREPARED, Record, any_slot, prepared_slot, put_len};
+use super::format::{HEADER_LEN, Record, any_slot, prepared_slot, put_len};
 use super::import;
 use super::log::{CommitQueue, Writer};
 use super::segment::{End, Found, Kind, Reader, find};
@@ -144,18 +144,10 @@ impl Opening {
         let len = self.segment_len(0, &[]);
         let storage = &*self.storage;
         // Not every file system says how much room a quota leaves.
-        let first = prepare(storage, 0, 4 * len, len)?;
-        let cut = first.file.set_len(len);
-        cut.map_err(Error::on("cut", PREPARED))?;
+        let mut first = prepare(storage, 0, 4 * len, len)?;
+        first.resize(len, len)?;
         live.begin(number, len);
-        let header = Header {
-            number,
-            oldest: live.oldest(),
-            previous_end: 0,
-            next_id: live.next_id,
-            salt: 0, // `name_segment` gives it one
-        };
-        let place = name_segment(storage, &first, &header, || false)?;
+        let place = name_segment(storage, &first, &live.header(0), || false)?;
         let writer = Writer::new(place, first.file);
         let binlog = self.binlog(live, writer, Vec::new());
         binlog.run_upkeep();
@@ -209,13 +201,14 @@ impl Opening {
         for (index, found) in segments.iter().enumerate() {
             let header = found.header().expect("they are segments");
             let next = segments.get(index + 1).and_then(Found::header);
+            let end = next.map(|next| next.previous_end);
             live.next_id = live.next_id.max(header.next_id);
             live.begin(found.number, found.len);
             // There may be more files than a process can have open.
             drop(newest.take());
             let file = self.storage.open(&found.name());
             let file = file.map_err(Error::on("write to", found.name()))?;
-            let mut reader = Reader::new(found, HEADER_LEN, next.as_ref())?;
+            let mut reader = Reader::new(found, HEADER_LEN, end)?;
             while let Some((_, record)) = reader.next_record()? {
                 replay_record(record, &mut live, jobs);
             }

@@ -250,9 +250,8 @@ pub struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     /// A reader of this file, from an offset on. The records end where the next segment's
-    /// header says, or before the first bytes that are no record.
-    pub fn new(found: &'a Found, offset: u64, next: Option<&Header>) -> Result<Reader<'a>, Error> {
-        let end = next.map(|next| next.previous_end);
+    /// header says, if there is one, or before the first bytes that are no record.
+    pub fn new(found: &'a Found, offset: u64, end: Option<u64>) -> Result<Reader<'a>, Error> {
         if let Some(end) = end.filter(|end| *end > found.len) {
             let flaw = format!("the file ends where its records go on to {end}");
             return Err(found.damaged(found.len, flaw));

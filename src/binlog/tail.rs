@@ -231,13 +231,7 @@ impl Tail {
         let prepared = self.take_prepared(record)?;
         let previous_end = self.live.newest().used_bytes;
         self.live.begin(number, prepared.len);
-        let header = Header {
-            number,
-            oldest: self.live.oldest(),
-            previous_end,
-            next_id: self.live.next_id,
-            salt: 0, // the writer gives it one
-        };
+        let header = self.live.header(previous_end);
         self.end.0 += HEADER_LEN;
         self.steps.push(Step::Begin(header, prepared));
         Some(number)
@@ -616,6 +610,17 @@ impl LiveBytes {
         });
         self.file_bytes += file_len;
         self.append(HEADER_LEN);
+    }
+
+    /// The header of the current segment, as it is when that begins, without a salt.
+    pub fn header(&self, previous_end: u64) -> Header {
+        Header {
+            number: self.current(),
+            oldest: self.oldest(),
+            previous_end,
+            next_id: self.next_id,
+            salt: 0,
+        }
     }
 
     /// The current segment has this many bytes more.

@@ -5,7 +5,7 @@
 //! after it: the checksum of a frame depends on its place, so a frame whose
 //! checksum is right was written at that very place.
 
-use beanpole::binlog::format::{HEADER_LEN, Header, Record};
+use beanpole::binlog::format::{HEADER_LEN, Record};
 use beanpole::binlog::import;
 use beanpole::binlog::recovery::shows_segments;
 use beanpole::binlog::segment::{End, Found, Kind, Reader, find};
@@ -88,8 +88,8 @@ impl Inspection {
                 Kind::Segment(header) => {
                     oldest = oldest.max(header.oldest);
                     let next = later.first().filter(|next| next.number == file.number + 1);
-                    let next = next.and_then(Found::header);
-                    read_segment(file, next.as_ref(), is_newest, &mut |finding| {
+                    let end = next.and_then(Found::header).map(|next| next.previous_end);
+                    read_segment(file, end, is_newest, &mut |finding| {
                         if let Finding::Record(_, Record::Mark(needed)) = finding {
                             oldest = oldest.max(needed);
                         }
@@ -130,23 +130,23 @@ impl Inspection {
 }
 
 /// Reads a segment to its end. After each flaw, reading starts again at the
-/// next whole frame.
+/// next whole frame. The header of the next segment, if there is one, says where the records
+/// end.
 fn read_segment(
     file: &Found,
-    next: Option<&Header>,
+    says_end: Option<u64>,
     is_newest: bool,
     tell: &mut dyn FnMut(Finding),
 ) -> Result<(), Error> {
-    // The header of the next segment says where the records of this one end.
-    let end = next.map_or(file.len, |next| next.previous_end);
+    let end = says_end.unwrap_or(file.len);
     if end > file.len {
         let flaw = format!("the file ends where its records go on to {end}");
         tell(unreadable(file, file.len, end - file.len, flaw));
     }
-    let next = next.filter(|_| end <= file.len);
+    let says_end = says_end.filter(|end| *end <= file.len);
     let mut offset = HEADER_LEN;
     loop {
-        let mut reader = Reader::new(file, offset, next)?;
+        let mut reader = Reader::new(file, offset, says_end)?;
         let stopped = loop {
             match reader.next_record() {
                 Ok(Some((offset, record))) => {
