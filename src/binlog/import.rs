@@ -140,8 +140,10 @@ pub(super) fn take_over<J: Jobs>(
     let theirs = Theirs::of(files)?;
     remove_copies(&opening, files)?;
     let mut live = LiveBytes::new(JobId(theirs.highest + 1));
-    // Their files count as one more segment, with a job in it that is never deleted. So
-    // headers and marks call it the oldest that is needed, and no segment is obsolete.
+    // Their files count as one segment before ours, with a job in it that is never deleted.
+    // So headers and marks call it the oldest that is needed, and no segment is obsolete.
+    // (There may be a gap after its number: nothing asks where a job is before recovery
+    // reads the copies.)
     live.begin(first.number, 0);
     live.put(JobId(0), 1);
     if let Err(error) = copy(&opening, live, number, &theirs) {
