@@ -85,7 +85,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 
 /// A file that is created to find out whether files can be created. If it stays, the next
 /// start removes it like the prepared segments of other servers.
@@ -189,8 +189,7 @@ impl Directory {
 
     /// Writes our token into the lock's file.
     fn raise_fence(&mut self) -> io::Result<()> {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        let now = now.map_err(io::Error::other)?.as_nanos();
+        let now = UNIX_EPOCH.elapsed().map_err(io::Error::other)?.as_nanos();
         let system = uname()?;
         let host = system.nodename().to_string_lossy();
         let mut token = format!("{now} process {} on {host}", std::process::id()).into_bytes();
