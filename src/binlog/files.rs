@@ -35,7 +35,7 @@ use super::format::{
 use super::storage::{File, Storage, write_zeros};
 use super::tail::{BLOCK, LEFT_BY_PUT, Tail, Work};
 use super::{Binlog, Event, Failed, Jobs, Lsn, locked};
-use crate::sync::{Ordering, random, thread};
+use crate::sync::{Ordering, random};
 use std::io;
 use std::sync::Arc;
 
@@ -54,13 +54,13 @@ pub(super) struct Upkeep {
     /// The slot of the next prepared segment.
     next_slot: usize,
     /// Whether the segments thread runs.
-    has_thread: bool,
+    pub has_thread: bool,
     /// How often a pass was asked for, and how many of these requests the last pass has
     /// served.
-    asked: u64,
+    pub asked: u64,
     served: u64,
     /// The log is closed or has failed.
-    is_closed: bool,
+    pub is_closed: bool,
 }
 
 impl Upkeep {
@@ -188,30 +188,16 @@ impl Binlog {
         }
     }
 
-    /// Notifies the segments thread, and those that wait for it, that the log has ended or
-    /// failed.
-    pub(super) fn end_upkeep(&self) {
+    /// Notifies the log's threads, and those that wait for them, that the log is closed or
+    /// has failed.
+    pub(super) fn end_threads(&self) {
         self.tail().upkeep.is_closed = true;
         self.files_changed.notify_all();
+        self.wake_committer();
     }
 
-    /// Starts the segments thread.
-    pub(super) fn spawn_segments_thread(
-        self: &Arc<Self>,
-        report: impl FnMut(Event<'_>) + Send + 'static,
-    ) -> io::Result<()> {
-        let mut tail = self.tail();
-        tail.upkeep.has_thread = true;
-        // The recovery may have left work for it.
-        tail.upkeep.asked += 1;
-        drop(tail);
-        let binlog = self.clone();
-        let segments = thread::Builder::new().name("segments".to_owned());
-        segments.spawn(move || binlog.upkeep_until_closed(report))?;
-        Ok(())
-    }
-
-    fn upkeep_until_closed(&self, mut report: impl FnMut(Event<'_>)) {
+    /// The segments thread.
+    pub(super) fn upkeep_until_closed(&self, mut report: impl FnMut(Event<'_>)) {
         let mut reported = None;
         let sleeps =
             |tail: &mut Tail| !tail.upkeep.is_closed && tail.upkeep.served == tail.upkeep.asked;

@@ -58,7 +58,6 @@ pub(super) struct CommitQueue {
     /// One of these times has come. Until the committer has the writer, no other thread
     /// gets it.
     is_due: bool,
-    is_closed: bool,
 }
 
 impl CommitQueue {
@@ -212,7 +211,7 @@ impl Binlog {
     }
 
     /// Has the committer check the queue again.
-    fn wake_committer(&self) {
+    pub(super) fn wake_committer(&self) {
         if let Some(committer) = self.committer.get() {
             committer.unpark();
         }
@@ -227,9 +226,7 @@ impl Binlog {
         self.sync_up_to(end)?;
         let end = self.tail().mark_end();
         let closed = self.sync_up_to(end);
-        self.commit_queue().is_closed = true;
-        self.wake_committer();
-        self.end_upkeep();
+        self.end_threads();
         closed
     }
 
@@ -272,8 +269,7 @@ impl Binlog {
         self.failure.get_or_init(|| error);
         let waiters = std::mem::take(&mut self.commit_queue().waiters);
         self.notify(waiters);
-        self.wake_committer();
-        self.end_upkeep();
+        self.end_threads();
         Failed
     }
 
@@ -284,7 +280,7 @@ impl Binlog {
     /// Starts the binlog's threads: the committer, and the segments thread. They end
     /// after [`close`](Self::close), or after a failure.
     ///
-    /// `report` is called on these threads.
+    /// `report` is called on both.
     pub fn spawn_threads(
         self: &Arc<Self>,
         report: impl FnMut(Event<'_>) + Clone + Send + 'static,
@@ -292,7 +288,15 @@ impl Binlog {
         let (binlog, reports) = (self.clone(), report.clone());
         let committer = thread::Builder::new().name("committer".to_owned());
         committer.spawn(move || binlog.commit_until_closed(reports))?;
-        self.spawn_segments_thread(report)
+        let mut tail = self.tail();
+        tail.upkeep.has_thread = true;
+        // The recovery may have left work for it.
+        tail.upkeep.asked += 1;
+        drop(tail);
+        let binlog = self.clone();
+        let segments = thread::Builder::new().name("segments".to_owned());
+        segments.spawn(move || binlog.upkeep_until_closed(report))?;
+        Ok(())
     }
 
     fn commit_until_closed(&self, mut report: impl FnMut(Event<'_>)) {
@@ -301,14 +305,11 @@ impl Binlog {
         while self.failure.get().is_none()
             && self.commit_for_others().is_ok()
             && let Ok(longest) = self.ensure_lease()
+            && !self.tail().upkeep.is_closed
         {
-            let queue = self.commit_queue();
-            if queue.is_closed {
-                return;
-            }
             let now = Instant::now();
-            let until_due = queue.wakes_at().map(|due| due.max(now) - now);
-            drop(queue);
+            let wakes_at = self.commit_queue().wakes_at();
+            let until_due = wakes_at.map(|due| due.max(now) - now);
             thread::park_timeout(until_due.unwrap_or(longest).min(longest));
         }
         if let Some(error) = self.failure.get() {
@@ -452,23 +453,25 @@ impl Writer {
             ..self.place
         };
         let body = record.encode(place, self.synced, &mut self.gathered);
-        if body.len() < UNCOPIED_BODY {
-            self.gathered.extend_from_slice(body);
-        } else {
-            self.flush()?;
-            self.write_bytes(body)?;
+        if body.len() >= UNCOPIED_BODY {
+            return self.flush(body);
         }
-        if self.gathered.len() >= GATHER {
-            self.flush()?;
+        self.gathered.extend_from_slice(body);
+        match self.gathered.len() >= GATHER {
+            true => self.flush(&[]),
+            false => Ok(()),
         }
-        Ok(())
     }
 
-    fn flush(&mut self) -> Result<(), Error> {
-        let mut gathered = std::mem::take(&mut self.gathered);
-        self.write_bytes(&gathered)?;
-        gathered.clear();
-        self.gathered = gathered;
+    /// Writes what is gathered, and these bytes after it.
+    fn flush(&mut self, body: &[u8]) -> Result<(), Error> {
+        let pieces = [&self.gathered, body].into_iter();
+        for bytes in pieces.filter(|bytes| !bytes.is_empty()) {
+            let written = self.file.write_at(bytes, self.place.offset);
+            written.map_err(Error::on("write", segment_name(self.place.number)))?;
+            self.place.offset += bytes.len() as u64;
+        }
+        self.gathered.clear();
         Ok(())
     }
 
@@ -479,16 +482,8 @@ impl Writer {
         let zeros = FRAME_LEN.min(self.file_len.saturating_sub(self.end()));
         self.gathered
             .resize(self.gathered.len() + zeros as usize, 0);
-        self.flush()?;
+        self.flush(&[])?;
         self.place.offset -= zeros;
-        Ok(())
-    }
-
-    /// Writes these bytes after the previous ones.
-    fn write_bytes(&mut self, bytes: &[u8]) -> Result<(), Error> {
-        let written = self.file.write_at(bytes, self.place.offset);
-        written.map_err(Error::on("write", segment_name(self.place.number)))?;
-        self.place.offset += bytes.len() as u64;
         Ok(())
     }
 

@@ -282,7 +282,7 @@ impl Lsn {
     pub const START: Lsn = Lsn(0);
 }
 
-/// The binlog has failed, and nothing more is acknowledged or logged: see
+/// The binlog has failed, or is closed, and nothing more is acknowledged or logged: see
 /// [`Binlog::failure`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failed;
