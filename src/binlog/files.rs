@@ -272,9 +272,10 @@ impl Binlog {
                 Work::Resize(index, len) => {
                     let mut prepared = tail.prepared.swap_remove(index);
                     drop(tail);
+                    let name = prepared_name(prepared.slot);
                     let done = prepared.resize(len, zeros);
                     self.tail().prepared.push(prepared);
-                    done.map(|()| None)
+                    done.map(|()| None).map_err(Error::on("prepare", name))
                 }
                 Work::Prepare(len) => {
                     let is_extra = tail.prepared.len() > LEFT_BY_PUT;
@@ -328,17 +329,11 @@ impl Binlog {
             .ok()
     }
 
-    /// Begins another segment, before any file is prepared for it: in a short one if the
-    /// disk is full. Returns where the log ends then.
+    /// Begins another segment, before any file is prepared for it: in a short one, since the
+    /// disk may be full. Returns where the log ends then.
     pub(super) fn begin_segment(&self) -> Result<Lsn, Error> {
-        // The second attempt has another name: the first may have left its file.
-        let make = |len| {
-            let slot = next_slot(&mut self.tail());
-            prepare(&*self.storage, slot, len, len)
-        };
-        let full = self.tail().full_len(0);
-        let made = make(full).or_else(|_| make(BLOCK))?;
         let mut tail = self.tail();
+        let made = prepare(&*self.storage, next_slot(&mut tail), BLOCK, BLOCK)?;
         tail.prepared.push(made);
         let none_left = || Error::Refused("no number is left for another segment".into());
         tail.begin_segment(0).ok_or_else(none_left)?;
@@ -378,32 +373,27 @@ pub(super) fn prepare(
     let name = prepared_name(slot);
     let file = storage.create(&name);
     let file = file.map_err(Error::on("create", name.as_str()))?;
-    let made = lengthen(&*file, 0, len, zeros).and_then(|()| storage.sync());
-    made.map(|()| Prepared { slot, len, file })
-        .map_err(|source| {
-            // If this fails too, the caller still gets the first error.
-            storage.remove(&name).ok();
-            Error::on("prepare", name)(source)
-        })
-}
-
-fn lengthen(file: &dyn File, from: u64, to: u64, zeros: u64) -> io::Result<()> {
-    file.allocate(to)?;
-    write_zeros(file, from, to.min(zeros))?;
-    file.sync()
+    let mut prepared = Prepared { slot, len: 0, file };
+    let made = prepared.resize(len, zeros).and_then(|()| storage.sync());
+    made.map(|()| prepared).map_err(|source| {
+        // If this fails too, the caller still gets the first error.
+        storage.remove(&name).ok();
+        Error::on("prepare", name)(source)
+    })
 }
 
 impl Prepared {
     /// Gives it another length. If there is no room, it stays as it was.
-    pub fn resize(&mut self, len: u64, zeros: u64) -> Result<(), Error> {
-        let resized = match len < self.len {
-            true => self.file.set_len(len),
-            false => lengthen(&*self.file, self.len, len, zeros),
+    pub fn resize(&mut self, len: u64, zeros: u64) -> io::Result<()> {
+        let resize = || {
+            if len < self.len {
+                return self.file.set_len(len);
+            }
+            self.file.allocate(len)?;
+            write_zeros(&*self.file, self.len, len.min(zeros))?;
+            self.file.sync()
         };
-        resized.map_err(|source| {
-            self.file.set_len(self.len).ok();
-            Error::on("prepare", prepared_name(self.slot))(source)
-        })?;
+        resize().inspect_err(|_| drop(self.file.set_len(self.len)))?;
         self.len = len;
         Ok(())
     }
@@ -423,21 +413,18 @@ pub(super) fn adopt(storage: &dyn Storage) -> Result<Vec<Prepared>, Error> {
 /// makes sure that it has room of its own. One without room is removed: `None`.
 fn reuse(storage: &dyn Storage, slot: usize) -> Result<Option<Prepared>, Error> {
     let name = prepared_name(slot);
-    let file = storage.open(&name);
-    let file = file.map_err(Error::on("open", name.as_str()))?;
     let reuse = || {
+        let file = storage.open(&name)?;
         let found = file.len()?;
         let len = found - found % BLOCK;
-        if found > len {
-            file.set_len(len)?;
-        }
+        file.set_len(len)?;
         file.allocate(len)?;
         file.unshare()?;
         file.sync()?;
-        Ok(len)
+        Ok(Prepared { slot, len, file })
     };
     match reuse() {
-        Ok(len) if len > 0 => Ok(Some(Prepared { slot, len, file })),
+        Ok(prepared) if prepared.len > 0 => Ok(Some(prepared)),
         Err(error) if !is_full(&error) => Err(Error::on("prepare", name)(error)),
         Ok(_) | Err(_) => {
             let removed = storage.remove(&name);

@@ -10,7 +10,7 @@
 
 use super::error::{Error, REPAIR, is_full};
 use super::files::{Prepared, adopt, name_segment, prepare};
-use super::format::{HEADER_LEN, Record, any_slot, prepared_slot, put_len};
+use super::format::{HEADER_LEN, Record, any_slot, prepared_name, prepared_slot, put_len};
 use super::import;
 use super::log::{CommitQueue, Writer};
 use super::segment::{End, Found, Kind, Reader, find};
@@ -145,7 +145,8 @@ impl Opening {
         let storage = &*self.storage;
         // Not every file system says how much room a quota leaves.
         let mut first = prepare(storage, 0, 4 * len, len)?;
-        first.resize(len, len)?;
+        let cut = first.resize(len, len);
+        cut.map_err(Error::on("cut", prepared_name(0)))?;
         live.begin(number, len);
         let place = name_segment(storage, &first, &live.header(0), || false)?;
         let writer = Writer::new(place, first.file);

@@ -280,13 +280,10 @@ fn a_start_tolerates_a_full_disk_and_no_other_error() {
         .collect();
     // For the records, for the segment's file, and for three prepared segments.
     let newest = ["write: ", "unshare: ", "allocate: "];
-    let each_prepared = ["allocate: ", "unshare: ", "sync: "];
+    let each_prepared = ["cut: ", "allocate: ", "unshare: ", "sync: "];
     let names = disk.names();
-    let prepared = names
-        .iter()
-        .filter(|name| name.contains("spare"))
-        .map(|_| each_prepared);
-    let expected: Vec<_> = [newest].into_iter().chain(prepared).collect();
+    let prepared = names.iter().filter(|name| name.contains("spare"));
+    let expected = [&newest[..], &each_prepared.repeat(prepared.count())];
     assert_eq!(goes_on, expected.concat());
 }
 
