@@ -213,11 +213,12 @@ fn undo(opening: &Opening, theirs: &Theirs, error: Error) -> Error {
 /// taken over, of which notices say why. To be called before the jobs of the log are in
 /// memory, since all jobs in these files are, for a moment.
 pub(super) fn removable<'a>(opening: &mut Opening, files: &'a [Found]) -> Vec<&'a Found> {
+    let is_ours = |file: &&Found| file.header().is_some();
     let theirs = match Theirs::of(files) {
         Ok(theirs) => theirs,
         Err(error) => {
             opening.leave_alone(&error);
-            return Vec::new();
+            return files.iter().filter(is_ours).collect();
         }
     };
     let mut kept = theirs.unread;

@@ -449,6 +449,35 @@ fn a_file_with_an_incomplete_job_is_named_and_kept() {
     assert_eq!(open(&disk).notices, Vec::<String>::new());
 }
 
+/// It is read again only for the message about it.
+#[test]
+fn a_kept_file_that_cannot_be_read_keeps_no_obsolete_segment() {
+    let disk = disk_with(&[("binlog.1", version_7(&[put(1, b"torn\0\0")]))]);
+    let mut server = Server::new(open(&disk));
+    let obsolete = disk.contents("binlog.2");
+    while server.log.stats().oldest_index < 3 {
+        assert!(server.put(900, &mut Random::new(1)) && server.commit());
+        let id = *server.jobs.keys().next().unwrap();
+        server.delete(id);
+    }
+    assert!(server.commit() && server.log.work_once().is_ok());
+    drop(server);
+    // The power failed before its removal was on the disk.
+    disk.put("binlog.2", &obsolete);
+    let mut told = 0;
+    for operation in 1..30 {
+        let disk = disk.state().kill();
+        disk.fail_at(disk.operations() + operation, ErrorKind::Other);
+        let notices = start(&disk).map_or(vec![], |opened| opened.notices);
+        let unread = "left alone, since it is not needed: cannot read binlog.1 ";
+        if notices.iter().any(|notice| notice.starts_with(unread)) {
+            assert!(!disk.names().contains(&"binlog.2".to_owned()));
+            told += 1;
+        }
+    }
+    assert!(told > 1, "at its start, and later");
+}
+
 #[test]
 fn a_file_with_bytes_that_are_no_record_is_named_and_kept() {
     let whole = version_7(&[put(1, b"one\r\n")]);
