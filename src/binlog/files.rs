@@ -248,7 +248,7 @@ impl Binlog {
         }
         // A segment whose mark another thread syncs from now on is left for the next
         // pass.
-        let synced_to = self.progress().synced_to;
+        let synced_to = self.segment().synced_to();
         let mut most = LEFT_BY_PUT + 2;
         // After a failure no file is removed any more.
         while self.failure.get().is_none() {

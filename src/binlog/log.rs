@@ -32,7 +32,7 @@ use super::storage::File;
 use super::tail::Step;
 use super::{Binlog, Event, Failed, Lsn, SyncMode, locked};
 use crate::lock::FairGuard;
-use crate::sync::{Condvar, Instant, Mutex, Ordering, thread};
+use crate::sync::{AtomicU64, Condvar, Instant, Mutex, Ordering, thread};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -161,7 +161,7 @@ impl Binlog {
     fn write(&self, mut writer: Box<Writer>) -> Result<(), Failed> {
         let end = writer.write(self)?;
         if self.sync == SyncMode::Always {
-            self.sync_written()?;
+            self.sync_segment(&writer.segment, end)?;
         }
         let mut queue = self.commit_queue();
         self.durable.store(end.0, Ordering::Release);
@@ -233,32 +233,26 @@ impl Binlog {
     /// Writes and syncs what was appended up to `lsn`, in every mode.
     pub(super) fn sync_up_to(&self, lsn: Lsn) -> Result<(), Failed> {
         self.commit(lsn)?;
-        self.sync_written()
+        self.sync_segment(&self.segment(), lsn)
     }
 
-    /// Syncs what is written. Other threads may write meanwhile.
-    pub(super) fn sync_written(&self) -> Result<(), Failed> {
-        let progress = self.progress().clone();
-        if progress.synced_to >= progress.written_to {
-            return Ok(());
-        }
-        self.sync_segment(&*progress.file, progress.number)?;
-        let mut now = self.progress();
-        now.synced_to = now.synced_to.max(progress.written_to);
-        Ok(())
-    }
-
-    /// Syncs the file of a segment, once no other thread does.
+    /// Syncs the file of a segment, once no other thread does, unless it is synced up to
+    /// `lsn` then. It must be written up to there. Other threads may write meanwhile.
     ///
     /// The system reports a failed sync once, to one thread. The pages that it
     /// could not write count as clean from then on, so the next sync succeeds
     /// and says nothing about them. Therefore no thread syncs beside another,
     /// and after a failure no thread syncs at all.
-    pub(super) fn sync_segment(&self, file: &dyn File, number: u32) -> Result<(), Failed> {
+    fn sync_segment(&self, segment: &OpenSegment, lsn: Lsn) -> Result<(), Failed> {
         let _syncing = locked(self.syncing.lock());
         self.check_failure()?;
-        let synced = file.sync();
-        synced.map_err(|error| self.fail(Error::on("sync", segment_name(number))(error)))
+        if segment.synced_to() < lsn {
+            let on_sync = Error::on("sync", segment_name(segment.number));
+            let synced = segment.file.sync();
+            synced.map_err(|error| self.fail(on_sync(error)))?;
+            segment.synced_to.store(lsn.0, Ordering::Release);
+        }
+        Ok(())
     }
 
     /// Notes a failure: from now on nothing is acknowledged. Notifies the waiters and
@@ -339,7 +333,7 @@ impl Binlog {
         drop(queue);
         self.write(writer)?;
         match is_sync_due {
-            true => self.sync_written(),
+            true => self.sync_up_to(Lsn(self.durable.load(Ordering::Acquire))),
             false => Ok(()),
         }
     }
@@ -354,15 +348,11 @@ const UNCOPIED_BODY: usize = 64 << 10;
 
 /// Writes the current segment.
 pub(super) struct Writer {
-    file: Arc<dyn File>,
-    /// The length of the file when this writer began to write it.
-    file_len: u64,
+    pub segment: Arc<OpenSegment>,
     /// Where the next written byte goes.
     pub place: Place,
     /// Encoded bytes that are not written yet; they belong at `place`.
     gathered: Vec<u8>,
-    /// Up to where the segment was synced when the present group began.
-    synced: u64,
     /// An empty vector with capacity, to be exchanged for the steps in the tail.
     steps: Vec<Step>,
 }
@@ -370,40 +360,40 @@ pub(super) struct Writer {
 /// The capacity that stays when a group was longer.
 const MOST_STEPS_KEPT: usize = 4096;
 
-/// How far the current segment's file is written and synced.
-#[derive(Clone)]
-pub(super) struct Progress {
+/// The file of the current segment, and up to which LSN it is synced.
+pub(super) struct OpenSegment {
     number: u32,
     file: Arc<dyn File>,
+    /// The length of the file when it became the current segment.
+    file_len: u64,
     /// The LSN of the file's first byte.
     start: u64,
-    written_to: Lsn,
-    pub synced_to: Lsn,
+    /// Changed by the holder of `syncing`.
+    synced_to: AtomicU64,
+}
+
+impl OpenSegment {
+    pub fn synced_to(&self) -> Lsn {
+        Lsn(self.synced_to.load(Ordering::Acquire))
+    }
 }
 
 impl Writer {
-    /// A writer that continues at a place in a segment that is synced up to there.
-    pub fn new(place: Place, file: Arc<dyn File>) -> Writer {
-        Writer {
+    /// A writer that continues at a place in a segment that is synced up to there. The
+    /// LSN of the file's first byte is `start`.
+    pub fn new(place: Place, file: Arc<dyn File>, Lsn(start): Lsn) -> Writer {
+        let segment = OpenSegment {
+            number: place.number,
             file_len: file.len().unwrap_or(0),
             file,
+            start,
+            synced_to: AtomicU64::new(start + place.offset),
+        };
+        Writer {
+            segment: Arc::new(segment),
             place,
             gathered: Vec::new(),
-            synced: place.offset,
             steps: Vec::new(),
-        }
-    }
-
-    /// The progress of a binlog that is written and synced up to this writer's
-    /// offset, in a segment that begins at the LSN `start`.
-    pub fn progress(&self, start: u64) -> Progress {
-        let synced_to = Lsn(start + self.place.offset);
-        Progress {
-            number: self.place.number,
-            file: self.file.clone(),
-            start,
-            written_to: synced_to,
-            synced_to,
         }
     }
 
@@ -416,17 +406,12 @@ impl Writer {
             self.steps = steps;
             return Ok(end);
         }
-        // Each frame written now says how far the segment is synced at this
-        // moment.
-        let progress = binlog.progress();
-        self.synced = progress.synced_to.0 - progress.start;
-        drop(progress);
         for step in &steps {
             match step {
                 Step::Write(record) => self.write_record(record).map_err(fail)?,
                 Step::Begin(header, prepared) => {
                     self.flush_with_end().map_err(fail)?;
-                    binlog.sync_segment(&*self.file, self.place.number)?;
+                    binlog.sync_segment(&self.segment, self.lsn())?;
                     self.begin_segment(header, prepared, binlog).map_err(fail)?;
                 }
             }
@@ -435,10 +420,13 @@ impl Writer {
         steps.clear();
         steps.shrink_to(MOST_STEPS_KEPT);
         self.steps = steps;
-        let mut progress = binlog.progress();
-        debug_assert_eq!(end.0, progress.start + self.place.offset);
-        progress.written_to = end;
+        debug_assert_eq!(end, self.lsn());
         Ok(end)
+    }
+
+    /// The LSN up to which all is written.
+    fn lsn(&self) -> Lsn {
+        Lsn(self.segment.start + self.place.offset)
     }
 
     /// The offset of the next record.
@@ -452,7 +440,9 @@ impl Writer {
             offset,
             ..self.place
         };
-        let body = record.encode(place, self.synced, &mut self.gathered);
+        // The frame says how far the segment is synced at this moment.
+        let synced = self.segment.synced_to().0 - self.segment.start;
+        let body = record.encode(place, synced, &mut self.gathered);
         if body.len() >= UNCOPIED_BODY {
             return self.flush(body);
         }
@@ -467,7 +457,7 @@ impl Writer {
     fn flush(&mut self, body: &[u8]) -> Result<(), Error> {
         let pieces = [&self.gathered, body].into_iter();
         for bytes in pieces.filter(|bytes| !bytes.is_empty()) {
-            let written = self.file.write_at(bytes, self.place.offset);
+            let written = self.segment.file.write_at(bytes, self.place.offset);
             written.map_err(Error::on("write", segment_name(self.place.number)))?;
             self.place.offset += bytes.len() as u64;
         }
@@ -479,7 +469,7 @@ impl Writer {
     /// over from an earlier use of the file, and recovery would take that for a
     /// record which is torn.
     fn flush_with_end(&mut self) -> Result<(), Error> {
-        let zeros = FRAME_LEN.min(self.file_len.saturating_sub(self.end()));
+        let zeros = FRAME_LEN.min(self.segment.file_len.saturating_sub(self.end()));
         self.gathered
             .resize(self.gathered.len() + zeros as usize, 0);
         self.flush(&[])?;
@@ -503,11 +493,9 @@ impl Writer {
         let place = name_segment(&*binlog.storage, prepared, header, free_prepared)?;
         let (continued, end) = (Frame::continued(self.place), self.place.offset);
         // Nothing relies on this, so it may fail.
-        self.file.write_at(&continued, end).ok();
-        let mut progress = binlog.progress();
-        let start = progress.start + end;
-        *self = Writer::new(place, prepared.file.clone());
-        *progress = self.progress(start);
+        self.segment.file.write_at(&continued, end).ok();
+        *self = Writer::new(place, prepared.file.clone(), self.lsn());
+        *locked(binlog.segment.lock()) = self.segment.clone();
         Ok(())
     }
 }
@@ -553,7 +541,7 @@ mod tests {
         }
         assert_eq!(binlog.commit_queue().wakes_at(), None);
         binlog.write(writer).unwrap();
-        while binlog.progress().synced_to < binlog.tail().end {
+        while binlog.segment().synced_to() < binlog.tail().end {
             thread::yield_now();
         }
         binlog.close().unwrap();
@@ -567,11 +555,11 @@ mod tests {
         binlog.spawn_threads(|_| ()).unwrap();
         let (end, since) = (binlog.tail().end, Instant::now());
         binlog.write_soon();
-        while binlog.progress().written_to < end {
+        while Lsn(binlog.durable.load(Ordering::Acquire)) < end {
             assert!(since.elapsed() < PATIENCE);
             thread::yield_now();
         }
-        assert!(binlog.progress().synced_to < end);
+        assert!(binlog.segment().synced_to() < end);
         binlog.close().unwrap();
     }
 
@@ -582,10 +570,10 @@ mod tests {
         binlog.commit(end).unwrap();
         let mut writer = binlog.commit_queue().writer.take().unwrap();
         let offset = writer.place.offset;
-        writer.file.write_at(&[1], offset).unwrap();
+        writer.segment.file.write_at(&[1], offset).unwrap();
         assert_eq!(writer.write(&binlog), Ok(end));
         let mut found = [0];
-        writer.file.read_at(&mut found, offset).unwrap();
+        writer.segment.file.read_at(&mut found, offset).unwrap();
         assert_eq!(found, [1]);
     }
 

@@ -99,7 +99,7 @@
 //!
 //! `syncing` is held while a segment is synced, and after a failure while the waiters
 //! are notified; `lease` is held while a thread checks that the lock of a shared
-//! directory is still ours. The other locks (`commit_queue`, `progress`) are held
+//! directory is still ours. The other locks (`commit_queue`, `segment`) are held
 //! briefly, and their holder takes no other lock. The writer is no lock: threads hand it to
 //! each other. While the segments thread works on a file, the file is in no list: so the
 //! writer and this thread wait for each other only while one of them syncs.
@@ -170,7 +170,7 @@ use crate::protocol::{DependsOn, JobId};
 use crate::sync::thread::Thread;
 use crate::sync::{AtomicU64, Condvar, Mutex, MutexGuard, OnceLock, Ordering};
 use lease::Lease;
-use log::{CommitQueue, Progress};
+use log::{CommitQueue, OpenSegment};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -332,8 +332,8 @@ pub struct Binlog {
     /// The writer, if it is free, the threads that wait for a commit, and when the committer
     /// has to act. Held briefly.
     commit_queue: FairMutex<CommitQueue>,
-    /// How far the files are written and synced. Held briefly.
-    progress: Mutex<Progress>,
+    /// The current segment, for those that sync it. Held briefly.
+    segment: Mutex<Arc<OpenSegment>>,
     /// Up to which LSN the binlog is durable, and where it ends: copies that can
     /// be read without a lock.
     durable: AtomicU64,
@@ -433,10 +433,7 @@ impl Binlog {
 
     /// An error, if it has failed.
     fn check_failure(&self) -> Result<(), Failed> {
-        match self.failure.get() {
-            None => Ok(()),
-            Some(_) => Err(Failed),
-        }
+        self.failure.get().map_or(Ok(()), |_| Err(Failed))
     }
 
     /// The error for which it cannot continue.
@@ -450,8 +447,8 @@ impl Binlog {
         locked(self.tail.lock())
     }
 
-    fn progress(&self) -> MutexGuard<'_, Progress> {
-        locked(self.progress.lock())
+    fn segment(&self) -> Arc<OpenSegment> {
+        locked(self.segment.lock()).clone()
     }
 }
 

@@ -16,7 +16,7 @@ use super::log::{CommitQueue, Writer};
 use super::segment::{End, Found, Kind, Reader, find};
 use super::storage::{File, Storage, write_again, write_zeros};
 use super::tail::{BLOCK, LiveBytes, Tail};
-use super::{Binlog, Failed, Jobs, Opened, SyncMode};
+use super::{Binlog, Failed, Jobs, Lsn, Opened, SyncMode};
 use crate::engine::StoredJob;
 use crate::lock::FairMutex;
 use crate::protocol::JobId;
@@ -149,7 +149,7 @@ impl Opening {
         cut.map_err(Error::on("cut", prepared_name(0)))?;
         live.begin(number, len);
         let place = name_segment(storage, &first, &live.header(0), || false)?;
-        let writer = Writer::new(place, first.file);
+        let writer = Writer::new(place, first.file, Lsn::START);
         let binlog = self.binlog(live, writer, Vec::new());
         binlog.run_upkeep();
         Ok(binlog)
@@ -176,7 +176,7 @@ impl Opening {
             file.set_len(end).map_err(on("cut"))?;
             live.cut();
         }
-        let writer = Writer::new(found.place(end), file);
+        let writer = Writer::new(found.place(end), file, Lsn::START);
         let prepared = adopt(&*self.storage)?;
         let binlog = self.binlog(live, writer, prepared);
         // On shared storage we write no record after those of another server:
@@ -231,7 +231,7 @@ impl Opening {
             storage: self.storage.clone(),
             sync: self.sync,
             tail: Mutex::new(Tail::new(live, size, prepared)),
-            progress: Mutex::new(writer.progress(0)),
+            segment: Mutex::new(writer.segment.clone()),
             commit_queue: FairMutex::new(CommitQueue::new(writer)),
             durable: AtomicU64::new(end),
             end: AtomicU64::new(end),
