@@ -86,11 +86,6 @@ impl Error {
             _ => None,
         }
     }
-
-    /// Whether an operation failed because the disk or the quota is full.
-    pub(super) fn is_full(&self) -> bool {
-        self.kind().is_some_and(|kind| is_full(&kind.into()))
-    }
 }
 
 /// Whether this error says that the disk or the quota is full.

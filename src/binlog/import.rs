@@ -26,7 +26,7 @@
 //! Times are nanoseconds, in version 5 microseconds. The states are 0 deleted,
 //! 1 ready, 2 reserved, 3 buried, 4 delayed.
 
-use super::error::Error;
+use super::error::{Error, is_full};
 use super::format::{HEADER_LEN, Record, counters, put_len, segment_name};
 use super::recovery::{Opening, recover};
 use super::segment::{Found, Kind, numbers};
@@ -131,10 +131,8 @@ pub(super) fn take_over<J: Jobs>(
     };
     let is_theirs = |file: &&Found| matches!(file.kind, Kind::Beanstalkd(_));
     let Some(first) = files.iter().find(is_theirs) else {
-        // Before anything is prepared: beside a second prepared segment, empty files would
-        // look like segments that were lost.
-        files.iter().for_each(|file| opening.remove_unneeded(file));
         let binlog = opening.begin(LiveBytes::new(JobId(1)), number)?;
+        files.iter().for_each(|file| opening.remove_unneeded(file));
         return Ok(opening.opened(binlog, jobs));
     };
     let theirs = Theirs::of(files)?;
@@ -190,7 +188,8 @@ fn remove_copies(opening: &Opening, files: &[Found]) -> Result<(), Error> {
 /// could not start beside it either. (If a file stays, the next start removes it, or finishes
 /// the takeover.) Returns why the takeover failed.
 fn undo(opening: &Opening, theirs: &Theirs, error: Error) -> Error {
-    if remove_copies(opening, theirs.files).is_err() || !error.is_full() {
+    let is_full = error.kind().is_some_and(|kind| is_full(&kind.into()));
+    if remove_copies(opening, theirs.files).is_err() || !is_full {
         return error;
     }
     let lens = || theirs.jobs.values().map(put_len);
