@@ -36,14 +36,12 @@ use super::storage::{File, Storage, write_zeros};
 use super::tail::{BLOCK, LEFT_BY_PUT, Tail, Work};
 use super::{Binlog, Event, Failed, Jobs, Lsn, locked};
 use crate::sync::{Ordering, random};
-use std::io;
 use std::sync::Arc;
 
 /// A file in which a segment can begin without asking the disk for anything. It is
 /// open: a segment begins also when no other file can be opened.
 pub(super) struct Prepared {
-    /// One less than the number in its name; 0 for `binlog.spare`.
-    pub slot: usize,
+    pub name: String,
     pub len: u64,
     pub file: Arc<dyn File>,
 }
@@ -51,8 +49,8 @@ pub(super) struct Prepared {
 /// What the segments thread is asked to do, and has done.
 #[derive(Default)]
 pub(super) struct Upkeep {
-    /// The slot of the next prepared segment.
-    next_slot: usize,
+    /// The slot of the last prepared segment.
+    last_slot: usize,
     /// Whether the segments thread runs.
     pub has_thread: bool,
     /// How often a pass was asked for, and how many of these requests the last pass has
@@ -66,11 +64,18 @@ pub(super) struct Upkeep {
 impl Upkeep {
     /// The upkeep of a log that has these prepared segments.
     pub fn after(prepared: &[Prepared]) -> Upkeep {
-        let next = prepared.iter().map(|prepared| prepared.slot + 1);
+        let slots = prepared
+            .iter()
+            .filter_map(|prepared| prepared_slot(&prepared.name));
         Upkeep {
-            next_slot: next.max().unwrap_or(1),
+            last_slot: slots.max().unwrap_or(0),
             ..Upkeep::default()
         }
+    }
+
+    fn next_name(&mut self) -> String {
+        self.last_slot += 1;
+        prepared_name(self.last_slot)
     }
 }
 
@@ -266,22 +271,21 @@ impl Binlog {
                 Work::Remove(index) => {
                     let prepared = tail.prepared.swap_remove(index);
                     drop(tail);
-                    self.remove(prepared_name(prepared.slot));
+                    self.remove(prepared.name);
                     Ok(None)
                 }
                 Work::Resize(index, len) => {
                     let mut prepared = tail.prepared.swap_remove(index);
                     drop(tail);
-                    let name = prepared_name(prepared.slot);
                     let done = prepared.resize(len, zeros);
                     self.tail().prepared.push(prepared);
-                    done.map(|()| None).map_err(Error::on("prepare", name))
+                    done.map(|()| None)
                 }
                 Work::Prepare(len) => {
                     let is_extra = tail.prepared.len() > LEFT_BY_PUT;
-                    let slot = next_slot(&mut tail);
+                    let name = tail.upkeep.next_name();
                     drop(tail);
-                    match prepare(&*self.storage, slot, len, zeros) {
+                    match prepare(&*self.storage, name, len, zeros) {
                         Err(_) if is_extra => {
                             most = LEFT_BY_PUT + 1;
                             Ok(None)
@@ -299,8 +303,7 @@ impl Binlog {
 
     /// Makes an obsolete segment a prepared one, or removes it.
     fn recycle_or_remove(&self, number: u32, is_kept: bool) -> Result<Option<Prepared>, Error> {
-        let slot = next_slot(&mut self.tail());
-        let (name, new_name) = (segment_name(number), prepared_name(slot));
+        let (name, new_name) = (segment_name(number), self.tail().upkeep.next_name());
         if !is_kept || self.storage.rename(&name, &new_name).is_err() {
             self.remove(name);
             return Ok(None);
@@ -309,7 +312,7 @@ impl Binlog {
         // find a segment that is shorter than it was.
         let synced = self.storage.sync();
         synced.map_err(Error::on("sync the name of", new_name.as_str()))?;
-        let reused = reuse(&*self.storage, slot);
+        let reused = reuse(&*self.storage, &new_name);
         if reused.is_err() {
             self.remove(new_name);
         }
@@ -333,7 +336,7 @@ impl Binlog {
     /// disk may be full. Returns where the log ends then.
     pub(super) fn begin_segment(&self) -> Result<Lsn, Error> {
         let mut tail = self.tail();
-        let made = prepare(&*self.storage, next_slot(&mut tail), BLOCK, BLOCK)?;
+        let made = prepare(&*self.storage, tail.upkeep.next_name(), BLOCK, BLOCK)?;
         tail.prepared.push(made);
         let none_left = || Error::Refused("no number is left for another segment".into());
         tail.begin_segment(0).ok_or_else(none_left)?;
@@ -345,10 +348,9 @@ impl Binlog {
     pub(super) fn free_prepared(&self) -> bool {
         let take = || self.tail().take_prepared(0);
         while let Some(prepared) = take() {
-            let name = prepared_name(prepared.slot);
-            let removed = self.storage.remove(&name);
+            let removed = self.storage.remove(&prepared.name);
             let removed = removed.and_then(|()| self.storage.sync());
-            let removed = removed.map_err(Error::on("remove", name));
+            let removed = removed.map_err(Error::on("remove", prepared.name));
             if self.noted(removed).is_some() {
                 return true;
             }
@@ -357,34 +359,29 @@ impl Binlog {
     }
 }
 
-fn next_slot(tail: &mut Tail) -> usize {
-    let next = tail.upkeep.next_slot + 1;
-    std::mem::replace(&mut tail.upkeep.next_slot, next)
-}
-
 /// Prepares a segment of this length, durably, or nothing. Up to the length `zeros`, zeros
 /// are written.
 pub(super) fn prepare(
     storage: &dyn Storage,
-    slot: usize,
+    name: String,
     len: u64,
     zeros: u64,
 ) -> Result<Prepared, Error> {
-    let name = prepared_name(slot);
     let file = storage.create(&name);
-    let file = file.map_err(Error::on("create", name.as_str()))?;
-    let mut prepared = Prepared { slot, len: 0, file };
-    let made = prepared.resize(len, zeros).and_then(|()| storage.sync());
-    made.map(|()| prepared).map_err(|source| {
-        // If this fails too, the caller still gets the first error.
-        storage.remove(&name).ok();
-        Error::on("prepare", name)(source)
-    })
+    let file = file.map_err(Error::on("create", &name))?;
+    let mut made = Prepared { name, len: 0, file };
+    let done = made.resize(len, zeros).and_then(|()| {
+        let synced = storage.sync();
+        synced.map_err(Error::on("prepare", &made.name))
+    });
+    // If this fails too, the caller still gets the first error.
+    let done = done.inspect_err(|_| drop(storage.remove(&made.name)));
+    done.map(|()| made)
 }
 
 impl Prepared {
     /// Gives it another length. If there is no room, it stays as it was.
-    pub fn resize(&mut self, len: u64, zeros: u64) -> io::Result<()> {
+    pub fn resize(&mut self, len: u64, zeros: u64) -> Result<(), Error> {
         let resize = || {
             if len < self.len {
                 return self.file.set_len(len);
@@ -393,7 +390,8 @@ impl Prepared {
             write_zeros(&*self.file, self.len, len.min(zeros))?;
             self.file.sync()
         };
-        resize().inspect_err(|_| drop(self.file.set_len(self.len)))?;
+        let resized = resize().inspect_err(|_| drop(self.file.set_len(self.len)));
+        resized.map_err(Error::on("prepare", &self.name))?;
         self.len = len;
         Ok(())
     }
@@ -403,31 +401,30 @@ impl Prepared {
 /// made only in part.
 pub(super) fn adopt(storage: &dyn Storage) -> Result<Vec<Prepared>, Error> {
     let names = storage.list().map_err(Error::on("list", "the files"))?;
-    let slots = names.iter().filter_map(|name| prepared_slot(name));
-    slots
-        .filter_map(|slot| reuse(storage, slot).transpose())
-        .collect()
+    let prepared = names.iter().filter(|name| prepared_slot(name).is_some());
+    let adopted = prepared.filter_map(|name| reuse(storage, name).transpose());
+    adopted.collect()
 }
 
 /// Opens a prepared segment whose contents are not needed, rounds it to whole blocks, and
 /// makes sure that it has room of its own. One without room is removed: `None`.
-fn reuse(storage: &dyn Storage, slot: usize) -> Result<Option<Prepared>, Error> {
-    let name = prepared_name(slot);
+fn reuse(storage: &dyn Storage, name: &str) -> Result<Option<Prepared>, Error> {
     let reuse = || {
-        let file = storage.open(&name)?;
+        let file = storage.open(name)?;
         let found = file.len()?;
         let len = found - found % BLOCK;
         file.set_len(len)?;
         file.allocate(len)?;
         file.unshare()?;
         file.sync()?;
-        Ok(Prepared { slot, len, file })
+        let name = name.to_owned();
+        Ok(Prepared { name, len, file })
     };
     match reuse() {
         Ok(prepared) if prepared.len > 0 => Ok(Some(prepared)),
         Err(error) if !is_full(&error) => Err(Error::on("prepare", name)(error)),
         Ok(_) | Err(_) => {
-            let removed = storage.remove(&name);
+            let removed = storage.remove(name);
             removed.map(|()| None).map_err(Error::on("remove", name))
         }
     }
@@ -444,8 +441,8 @@ pub(super) fn name_segment(
     header: &Header,
     mut free_prepared: impl FnMut() -> bool,
 ) -> Result<Place, Error> {
-    let (from, to) = (prepared_name(prepared.slot), segment_name(header.number));
-    let on = |action| Error::on(action, from.as_str());
+    let (from, to) = (&prepared.name, segment_name(header.number));
+    let on = |action| Error::on(action, from);
     let salt = random() as u32;
     let header = Header { salt, ..*header };
     // An empty frame ends the segment here, whatever the file was used for before.
@@ -453,9 +450,9 @@ pub(super) fn name_segment(
     start.resize(start.len() + FRAME_LEN as usize, 0);
     prepared.file.write_at(&start, 0).map_err(on("write"))?;
     prepared.file.sync().map_err(on("sync"))?;
-    let mut renamed = storage.rename(&from, &to);
+    let mut renamed = storage.rename(from, &to);
     while renamed.as_ref().is_err_and(is_full) && free_prepared() {
-        renamed = storage.rename(&from, &to);
+        renamed = storage.rename(from, &to);
     }
     renamed.map_err(on("rename"))?;
     let synced = storage.sync();

@@ -144,9 +144,8 @@ impl Opening {
         let len = self.segment_len(0, &[]);
         let storage = &*self.storage;
         // Not every file system says how much room a quota leaves.
-        let mut first = prepare(storage, 0, 4 * len, len)?;
-        let cut = first.resize(len, len);
-        cut.map_err(Error::on("cut", prepared_name(0)))?;
+        let mut first = prepare(storage, prepared_name(0), 4 * len, len)?;
+        first.resize(len, len)?;
         live.begin(number, len);
         let place = name_segment(storage, &first, &live.header(0), || false)?;
         let writer = Writer::new(place, first.file, Lsn::START);

@@ -776,7 +776,8 @@ mod tests {
 
     fn prepared(len: u64) -> Prepared {
         let file = Arc::new(tempfile::tempfile().unwrap());
-        Prepared { slot: 1, len, file }
+        let name = String::new();
+        Prepared { name, len, file }
     }
 
     /// Puts the jobs into a segment with much garbage, and begins another one.
