@@ -142,9 +142,8 @@ impl Binlog {
     /// [`flush_and_recycle`](Self::flush_and_recycle) before that work. May be called
     /// under the server's lock.
     pub fn has_backpressure(&self) -> bool {
-        let end = self.end.load(Ordering::Acquire);
-        let unwritten = end.saturating_sub(self.durable.load(Ordering::Acquire));
         let tail = self.tail();
+        let unwritten = tail.end.0 - self.durable.load(Ordering::Acquire);
         !tail.upkeep.is_closed && tail.has_backpressure(unwritten)
     }
 

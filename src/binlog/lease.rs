@@ -596,7 +596,7 @@ mod tests {
                 jobs.remove(&id);
                 first.append(&[deleted], &jobs);
             }
-            first.work_once().unwrap();
+            first.flush_and_recycle().unwrap();
             first.ensure_lease().unwrap();
         }
         let last = first.stats().current_index;

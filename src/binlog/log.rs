@@ -31,7 +31,6 @@ use super::format::{FRAME_LEN, Frame, Header, Place, Record, segment_name};
 use super::storage::File;
 use super::tail::Step;
 use super::{Binlog, Event, Failed, Lsn, SyncMode, locked};
-use crate::lock::FairGuard;
 use crate::sync::{AtomicU64, Condvar, Instant, Mutex, Ordering, thread};
 use std::io;
 use std::sync::Arc;
@@ -121,7 +120,7 @@ impl Binlog {
         if let Some(up_to) = self.known(lsn) {
             return waiter.durable(up_to);
         }
-        let mut queue = self.commit_queue();
+        let mut queue = self.commit_queue.lock();
         // Another thread may have written meanwhile.
         if let Some(up_to) = self.known(lsn) {
             drop(queue);
@@ -163,7 +162,7 @@ impl Binlog {
         if self.sync == SyncMode::Always {
             self.sync_segment(&writer.segment, end)?;
         }
-        let mut queue = self.commit_queue();
+        let mut queue = self.commit_queue.lock();
         self.durable.store(end.0, Ordering::Release);
         let done = queue.waiters.extract_if(.., |(lsn, _)| *lsn <= end);
         let mut done: Vec<_> = done.collect();
@@ -174,7 +173,7 @@ impl Binlog {
         if self.sync == SyncMode::Always {
             drop(queue);
             self.notify(std::mem::take(&mut done));
-            queue = self.commit_queue();
+            queue = self.commit_queue.lock();
         }
         queue.writer = Some(writer);
         let is_wanted = queue.is_due || !queue.waiters.is_empty();
@@ -193,7 +192,7 @@ impl Binlog {
     /// Makes sure that what was appended is written soon (and synced, except with
     /// `Never`), although no client waits for it. Not to be called under the server's lock.
     pub fn write_soon(&self) {
-        let mut queue = self.commit_queue();
+        let mut queue = self.commit_queue.lock();
         // If this is set already, the committer will write this change, too.
         if queue.write_due.is_none() {
             let sync_within = match self.sync {
@@ -261,14 +260,10 @@ impl Binlog {
         // Only the first failure is stored: later ones follow from it and would
         // mislead.
         self.failure.get_or_init(|| error);
-        let waiters = std::mem::take(&mut self.commit_queue().waiters);
+        let waiters = std::mem::take(&mut self.commit_queue.lock().waiters);
         self.notify(waiters);
         self.end_threads();
         Failed
-    }
-
-    fn commit_queue(&self) -> FairGuard<'_, CommitQueue> {
-        self.commit_queue.lock()
     }
 
     /// Starts the binlog's threads: the committer, and the segments thread. They end
@@ -302,7 +297,7 @@ impl Binlog {
             && !self.tail().upkeep.is_closed
         {
             let now = Instant::now();
-            let wakes_at = self.commit_queue().wakes_at();
+            let wakes_at = self.commit_queue.lock().wakes_at();
             let until_due = wakes_at.map(|due| due.max(now) - now);
             thread::park_timeout(until_due.unwrap_or(longest).min(longest));
         }
@@ -311,17 +306,11 @@ impl Binlog {
         }
     }
 
-    /// One round of the work of both threads, for tests that start none.
-    pub fn work_once(&self) -> Result<(), Failed> {
-        self.commit_for_others()?;
-        self.flush_and_recycle()
-    }
-
     /// Writes for the waiters, and writes and syncs what is due. If another thread has
     /// the writer, this does not wait for it: that thread wakes the committer for the next
     /// call.
     fn commit_for_others(&self) -> Result<(), Failed> {
-        let mut queue = self.commit_queue();
+        let mut queue = self.commit_queue.lock();
         let now = Instant::now();
         queue.is_due |= queue.wakes_at().is_some_and(|due| due <= now);
         let has_work = queue.is_due || !queue.waiters.is_empty();
@@ -533,13 +522,13 @@ mod tests {
     #[test]
     fn the_committer_sleeps_while_another_thread_writes_and_then_syncs_what_is_due() {
         let (_directory, binlog, _) = log(SyncMode::Every(Duration::from_millis(1)));
-        let writer = binlog.commit_queue().writer.take().unwrap();
+        let writer = binlog.commit_queue.lock().writer.take().unwrap();
         binlog.write_soon();
         binlog.spawn_threads(|_| ()).unwrap();
-        while !binlog.commit_queue().is_due {
+        while !binlog.commit_queue.lock().is_due {
             thread::yield_now();
         }
-        assert_eq!(binlog.commit_queue().wakes_at(), None);
+        assert_eq!(binlog.commit_queue.lock().wakes_at(), None);
         binlog.write(writer).unwrap();
         while binlog.segment().synced_to() < binlog.tail().end {
             thread::yield_now();
@@ -568,7 +557,7 @@ mod tests {
         let (_directory, binlog, _) = log(SyncMode::Always);
         let end = binlog.tail().end;
         binlog.commit(end).unwrap();
-        let mut writer = binlog.commit_queue().writer.take().unwrap();
+        let mut writer = binlog.commit_queue.lock().writer.take().unwrap();
         let offset = writer.place.offset;
         writer.segment.file.write_at(&[1], offset).unwrap();
         assert_eq!(writer.write(&binlog), Ok(end));
@@ -581,7 +570,7 @@ mod tests {
     fn waiting_for_another_threads_write_does_not_swallow_an_earlier_wake_up() {
         let (_directory, binlog, _) = log(SyncMode::Never);
         let end = binlog.tail().end;
-        let writer = binlog.commit_queue().writer.take().unwrap();
+        let writer = binlog.commit_queue.lock().writer.take().unwrap();
         thread::scope(|threads| {
             let waits = threads.spawn(|| {
                 thread::current().unpark();
@@ -590,7 +579,7 @@ mod tests {
                 thread::park_timeout(PATIENCE);
                 since.elapsed()
             });
-            while binlog.commit_queue().waiters.is_empty() {
+            while binlog.commit_queue.lock().waiters.is_empty() {
                 thread::yield_now();
             }
             binlog.write(writer).unwrap();

@@ -35,7 +35,7 @@ fn commit(server: &mut Server) {
 /// The same, and does the work of the log's threads.
 fn settle(server: &mut Server) {
     commit(server);
-    server.log.work_once().unwrap();
+    server.log.flush_and_recycle().unwrap();
 }
 
 /// The same, sooner or later: after each tenth change, and each fiftieth.

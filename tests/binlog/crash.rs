@@ -80,7 +80,7 @@ fn run(seed: u64, traffic: Traffic, is_filled: bool) -> u64 {
             }
             let is_committed = !random.one_in(3) || server.commit();
             let tends = is_tended && random.one_in(5);
-            let goes_on = is_committed && (!tends || server.log.work_once().is_ok());
+            let goes_on = is_committed && (!tends || server.log.flush_and_recycle().is_ok());
             note(&server);
             if !goes_on {
                 assert!(is_filled, "{:?}", server.log.failure());
@@ -120,7 +120,7 @@ fn run_with_failing(operation: u64, kind: ErrorKind) -> bool {
     let mut refused = 0;
     for _ in 0..80 {
         refused += u64::from(!server.command(MIXED, random));
-        if !server.commit() || server.log.work_once().is_err() {
+        if !server.commit() || server.log.flush_and_recycle().is_err() {
             break;
         }
     }

@@ -32,7 +32,7 @@ fn log(closed: bool) -> (Disk, History, Jobs) {
         assert!(server.commit());
     }
     assert_eq!(server.log.stats().oldest_index, 1);
-    server.log.work_once().unwrap();
+    server.log.flush_and_recycle().unwrap();
     if closed {
         // No client has waited for this one.
         assert!(server.put(90, random));
@@ -202,7 +202,7 @@ fn damage_before_a_mark_is_named_rather_than_an_obsolete_segment() {
     for id in &ids[..ids.len() - 1] {
         server.delete(*id);
         assert!(server.commit());
-        server.log.work_once().unwrap();
+        server.log.flush_and_recycle().unwrap();
         if server.log.stats().oldest_index > 1 {
             break;
         }

@@ -48,7 +48,7 @@ fn a_segment_takes_an_eighth_of_the_room_if_that_is_less_than_asked_for() {
         disk.set_capacity(Some(capacity));
         let opened = start_with(&disk, SyncMode::Always, 2 * SIZE).unwrap();
         assert_eq!(opened.notices, told, "{capacity}");
-        opened.binlog.work_once().unwrap();
+        opened.binlog.flush_and_recycle().unwrap();
         assert_eq!(disk.contents("binlog.spare2").len() as u64, len);
     }
     let disk = Disk::default();
@@ -74,7 +74,7 @@ fn a_rename_without_room_is_repeated_after_a_prepared_segment_is_removed() {
                 if !server.commit() {
                     break;
                 }
-                server.log.work_once().ok();
+                server.log.flush_and_recycle().ok();
                 if cannot_be_removed.is_some() && server.log.stats().current_index > 1 {
                     break;
                 }
@@ -99,13 +99,13 @@ fn a_segment_begins_even_if_the_process_can_open_no_more_files() {
     let random = &mut Random::new(1);
     assert!(server.put(100, random) && server.commit());
     for round in 0..3 {
-        server.log.work_once().unwrap();
+        server.log.flush_and_recycle().unwrap();
         disk.set_descriptors(0);
         let newest = server.log.stats().current_index;
         for _ in 0..300 {
             server.update(JobId(1), random);
             assert!(server.commit(), "{round}: {:?}", server.log.failure());
-            server.log.work_once().unwrap();
+            server.log.flush_and_recycle().unwrap();
         }
         assert!(server.log.stats().current_index > newest);
         while server.put(900, random) {

@@ -224,7 +224,7 @@ impl File for Seen {
 fn serve(server: &mut Server, commands: u32, random: &mut Random) -> bool {
     (0..commands).all(|_| {
         server.command(TRAFFIC, random);
-        server.commit() && server.log.work_once().is_ok()
+        server.commit() && server.log.flush_and_recycle().is_ok()
     })
 }
 

@@ -31,7 +31,7 @@ impl Story {
             ("update", Some(server)) => server.update(JobId(number(1)), random),
             ("delete", Some(server)) => server.delete(JobId(number(1))),
             ("commit", Some(server)) => assert!(server.commit()),
-            ("tend", Some(server)) => server.log.work_once().unwrap(),
+            ("tend", Some(server)) => server.log.flush_and_recycle().unwrap(),
             ("stop", server) => server.take().unwrap().log.close().unwrap(),
             ("power", server) => {
                 *server = None;
