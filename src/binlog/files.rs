@@ -85,7 +85,7 @@ pub type WithJobs<'a> = dyn Fn(&mut dyn FnMut(&dyn Jobs)) + 'a;
 /// Room for a put. As long as this exists, segments are prepared long enough for it.
 #[must_use]
 pub struct Room {
-    _put: Arc<u64>,
+    pub(super) _put: Arc<u64>,
 }
 
 impl Binlog {
@@ -99,9 +99,7 @@ impl Binlog {
     /// files cannot be prepared for another reason, or the log has failed. Then the put
     /// leaves nothing on the disk.
     pub fn make_room(&self, put: u64, with_jobs: &WithJobs) -> Option<Room> {
-        let room = Room {
-            _put: self.tail().wait_for_room(put),
-        };
+        let room = self.tail().wait_for_room(put);
         let newest = self.tail().live.current();
         while !self.tail().admits(put) {
             self.await_files(put).ok()?;

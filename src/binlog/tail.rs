@@ -48,7 +48,7 @@
 //! which needs more of the disk.
 
 use super::error::Error;
-use super::files::{Prepared, Upkeep};
+use super::files::{Prepared, Room, Upkeep};
 use super::format::{HEADER_LEN, Header, Record, put_len, put_len_of};
 use super::{Jobs, Lsn};
 use crate::engine::{Change, StoredJob};
@@ -482,11 +482,11 @@ impl Tail {
     // The work of the segments thread.
 
     /// A put of this length waits, as long as the returned value exists.
-    pub fn wait_for_room(&mut self, put: u64) -> Arc<u64> {
+    pub fn wait_for_room(&mut self, put: u64) -> Room {
         let put = Arc::new(put);
         self.waiting.retain(|waiting| waiting.strong_count() > 0);
         self.waiting.push(Arc::downgrade(&put));
-        put
+        Room { _put: put }
     }
 
     /// Whether the segments thread has something to do. On a full disk, this is so
