@@ -132,6 +132,7 @@
 //! | compaction for a put, bound on live bytes | on a full disk a delete makes room for the next put | `a_delete_on_a_full_disk_makes_room_for_the_next_put` |
 //! | segments take at most an eighth of the room (`recovery`) | a small disk suffices | `a_segment_takes_an_eighth_of_the_room_if_that_is_less_than_asked_for`, `a_start_on_a_full_disk_admits_puts_as_soon_as_before` |
 //! | unsharing of copied blocks (reflinks) | a copy of the directory takes no room that deletes need | `a_copy_that_shares_its_blocks_takes_no_room_that_deletes_need` |
+//! | what was not known to be synced is written again, and read from the disk (`recovery`) | a start relies on nothing that is only in memory | the simulator: `random histories`, `a_torn_tail_is_overwritten_on_the_disk_even_if_a_start_failed_to_sync_that` |
 //! | names are synced first (`recovery`) | a kill between a rename and its sync loses nothing | the simulator: `a job is acknowledged only when the name of its segment is durable` |
 //! | the first segment has its name before others are prepared (`recovery`) | a log that has lost all its segments is not taken for a new one | `a_log_that_lost_all_its_segments_is_not_taken_for_a_new_one` |
 //! | copies first, then a mark, then removal (`import`) | beanstalkd's jobs are neither lost nor doubled | `a_power_cut_during_a_takeover_neither_loses_nor_doubles_a_job` |

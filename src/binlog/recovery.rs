@@ -62,10 +62,7 @@ pub fn recover<J: Jobs>(
             Err(error) => return Err(error),
         }
     }
-    let is_nothing = |file: &Found| matches!(file.kind, Kind::Nothing);
-    if usable.iter().all(is_nothing)
-        && let Some(name) = shows_segments(&*opening.storage)?
-    {
+    if let Some(name) = shows_loss(&*opening.storage, &usable)? {
         return Err(Error::Refused(format!(
             "all segments are missing or empty, though {name} shows that there were some; nothing was changed; put them back, or {REPAIR}"
         )));
@@ -76,9 +73,9 @@ pub fn recover<J: Jobs>(
     }
     let (left, run) = usable.split_at(usable.partition_point(|file| file.number < needed));
     let foreign = run.iter().filter(|file| file.header().is_none());
-    if let Some(file) = foreign.min_by_key(|file| is_nothing(file)) {
+    if let Some(file) = foreign.min_by_key(|file| file.is_nothing()) {
         let name = file.name();
-        return Err(match is_nothing(file) {
+        return Err(match file.is_nothing() {
             true => file.damaged(0, "there is nothing in it, though there was"),
             false => Error::Refused(format!(
                 "{name} was written by beanstalkd, in a directory that beanpoled uses; nothing was changed; move {name} to a directory of its own: then this one can be started, and a start with -b on that one takes over the jobs in {name}"
@@ -109,11 +106,12 @@ fn oldest_needed(newest: &Found) -> Result<u32, Error> {
     Ok(oldest.min(newest.number))
 }
 
-/// The name of a file that shows that there was a segment of ours, if one does: the
-/// second prepared segment, or a later one.
-pub fn shows_segments(storage: &dyn Storage) -> Result<Option<String>, Error> {
+/// If there is nothing in any of these files: the name of one that shows that there was a
+/// segment of ours, if one does. It is the second prepared segment, or a later one.
+pub fn shows_loss(storage: &dyn Storage, files: &[Found]) -> Result<Option<String>, Error> {
     let names = storage.list().map_err(Error::on("list", "the files"))?;
-    Ok(names.into_iter().find(|name| any_slot(name) > Some(0)))
+    let mut shows = names.into_iter().filter(|name| any_slot(name) > Some(0));
+    Ok(shows.next().filter(|_| files.iter().all(Found::is_nothing)))
 }
 
 /// Whether the binlog has yet to begin: there is no segment, or these have only copies of

@@ -110,6 +110,11 @@ impl Found {
         }
     }
 
+    /// Whether there is nothing in it.
+    pub fn is_nothing(&self) -> bool {
+        matches!(self.kind, Kind::Nothing)
+    }
+
     /// Its name.
     pub fn name(&self) -> String {
         segment_name(self.number)

@@ -7,7 +7,7 @@
 
 use beanpole::binlog::format::{HEADER_LEN, Record};
 use beanpole::binlog::import;
-use beanpole::binlog::recovery::shows_segments;
+use beanpole::binlog::recovery::shows_loss;
 use beanpole::binlog::segment::{End, Found, Kind, Reader, find};
 use beanpole::binlog::storage::Storage;
 use beanpole::binlog::{Error, lock};
@@ -20,7 +20,7 @@ use std::sync::Arc;
 pub struct Inspection {
     /// The files with the names of segments, in order.
     pub files: Vec<Found>,
-    /// There were segments, and all are missing.
+    /// There were segments, and all are missing or empty.
     pub is_gone: bool,
     _directory: Arc<dyn Storage>,
 }
@@ -49,7 +49,7 @@ pub enum Finding {
     Torn(At, u64),
     /// The file of this number is needed, but missing.
     Missing(u32),
-    /// All segments are missing.
+    /// All segments are missing or empty.
     Gone,
 }
 
@@ -59,7 +59,7 @@ impl Inspection {
         let (directory, _) = lock(path, false)?;
         let files = find(&directory)?.into_values();
         let files: Vec<Found> = files.collect::<Result<_, _>>()?;
-        let is_gone = files.is_empty() && shows_segments(&*directory)?.is_some();
+        let is_gone = shows_loss(&*directory, &files)?.is_some();
         Ok(Inspection {
             files,
             is_gone,
@@ -83,7 +83,7 @@ impl Inspection {
         let mut oldest = 0;
         for (index, file) in self.files.iter().enumerate() {
             let later = &self.files[index + 1..];
-            let is_newest = later.iter().all(|file| matches!(file.kind, Kind::Nothing));
+            let is_newest = later.iter().all(Found::is_nothing);
             match file.kind {
                 Kind::Segment(header) => {
                     oldest = oldest.max(header.oldest);
@@ -120,7 +120,7 @@ impl Inspection {
             return Ok(()); // none of these is ours
         }
         let mut expected = oldest;
-        let is_used = |file: &&Found| !matches!(file.kind, Kind::Nothing) && file.number >= oldest;
+        let is_used = |file: &&Found| !file.is_nothing() && file.number >= oldest;
         for file in self.files.iter().filter(is_used) {
             (expected..file.number).for_each(|missing| tell(Finding::Missing(missing)));
             expected = file.number + 1;

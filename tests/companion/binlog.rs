@@ -227,8 +227,12 @@ fn verify_and_repair_continue_after_a_missing_segment() {
     scene.tell(
         "
         $ rm $(ls jobs/* | grep '[.][0-9]*$'); beanpole binlog verify jobs 2> error
-        all segments are missing
+        all segments are missing or empty
         damaged: 0 files, 0 records, 0 jobs live
+        [1]
+        $ head -c 4096 /dev/zero > jobs/binlog.7; beanpole binlog verify jobs 2> error
+        all segments are missing or empty
+        damaged: 1 file, 0 records, 0 jobs live
         [1]
         $ beanpole binlog repair jobs new 2> error
         0

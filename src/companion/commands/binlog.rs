@@ -306,7 +306,7 @@ fn in_words(finding: &Finding) -> Option<String> {
         }
         Finding::Theirs(at, id, None) => (at, format!("the body of job {id} is not whole")),
         Finding::Missing(number) => return Some(format!("{}: missing, and needed", name(*number))),
-        Finding::Gone => return Some("all segments are missing".into()),
+        Finding::Gone => return Some("all segments are missing or empty".into()),
         Finding::Record(..) | Finding::Theirs(..) => return None,
     };
     Some(format!(
