@@ -248,14 +248,12 @@ impl Binlog {
         if has_obsolete && self.sync_up_to(end) == Err(Failed) {
             return Ok(());
         }
-        // A segment whose mark another thread syncs from now on is left for the next
-        // pass.
-        let synced_to = self.segment().synced_to();
+        // A segment whose mark comes later is left for the next pass.
         let mut most = LEFT_BY_PUT + 2;
         // After a failure no file is removed any more.
         while self.failure.get().is_none() {
             let mut tail = self.tail();
-            let Some(work) = tail.next_work(synced_to, most) else {
+            let Some(work) = tail.next_work(end, most) else {
                 return Ok(());
             };
             let zeros = tail.segment_size;

@@ -160,7 +160,7 @@ impl Binlog {
     fn write(&self, mut writer: Box<Writer>) -> Result<(), Failed> {
         let end = writer.write(self)?;
         if self.sync == SyncMode::Always {
-            self.sync_segment(&writer.segment, end)?;
+            self.sync_written(end)?;
         }
         let mut queue = self.commit_queue.lock();
         self.durable.store(end.0, Ordering::Release);
@@ -232,20 +232,20 @@ impl Binlog {
     /// Writes and syncs what was appended up to `lsn`, in every mode.
     pub(super) fn sync_up_to(&self, lsn: Lsn) -> Result<(), Failed> {
         self.commit(lsn)?;
-        self.sync_segment(&self.segment(), lsn)
+        self.sync_written(lsn)
     }
 
-    /// Syncs the file of a segment, once no other thread does, unless it is synced up to
+    /// Syncs the current segment, once no other thread does, unless the log is synced up to
     /// `lsn` then. It must be written up to there. Other threads may write meanwhile.
     ///
     /// The system reports a failed sync once, to one thread. The pages that it
     /// could not write count as clean from then on, so the next sync succeeds
     /// and says nothing about them. Therefore no thread syncs beside another,
     /// and after a failure no thread syncs at all.
-    fn sync_segment(&self, segment: &OpenSegment, lsn: Lsn) -> Result<(), Failed> {
-        let _syncing = locked(self.syncing.lock());
+    fn sync_written(&self, lsn: Lsn) -> Result<(), Failed> {
+        let segment = self.segment();
         self.check_failure()?;
-        if segment.synced_to() < lsn {
+        if segment.synced_to.load(Ordering::Acquire) < lsn.0 {
             let on_sync = Error::on("sync", segment_name(segment.number));
             let synced = segment.file.sync();
             synced.map_err(|error| self.fail(on_sync(error)))?;
@@ -357,14 +357,8 @@ pub(super) struct OpenSegment {
     file_len: u64,
     /// The LSN of the file's first byte.
     start: u64,
-    /// Changed by the holder of `syncing`.
+    /// Changed by the thread that syncs.
     synced_to: AtomicU64,
-}
-
-impl OpenSegment {
-    pub fn synced_to(&self) -> Lsn {
-        Lsn(self.synced_to.load(Ordering::Acquire))
-    }
 }
 
 impl Writer {
@@ -400,7 +394,7 @@ impl Writer {
                 Step::Write(record) => self.write_record(record).map_err(fail)?,
                 Step::Begin(header, prepared) => {
                     self.flush_with_end().map_err(fail)?;
-                    binlog.sync_segment(&self.segment, self.lsn())?;
+                    binlog.sync_written(self.lsn())?;
                     self.begin_segment(header, prepared, binlog).map_err(fail)?;
                 }
             }
@@ -430,7 +424,8 @@ impl Writer {
             ..self.place
         };
         // The frame says how far the segment is synced at this moment.
-        let synced = self.segment.synced_to().0 - self.segment.start;
+        let segment = &self.segment;
+        let synced = segment.synced_to.load(Ordering::Acquire) - segment.start;
         let body = record.encode(place, synced, &mut self.gathered);
         if body.len() >= UNCOPIED_BODY {
             return self.flush(body);
@@ -484,7 +479,7 @@ impl Writer {
         // Nothing relies on this, so it may fail.
         self.segment.file.write_at(&continued, end).ok();
         *self = Writer::new(place, prepared.file.clone(), self.lsn());
-        *locked(binlog.segment.lock()) = self.segment.clone();
+        *binlog.segment() = self.segment.clone();
         Ok(())
     }
 }
@@ -518,6 +513,10 @@ mod tests {
         (directory, binlog, jobs)
     }
 
+    fn synced_to(binlog: &Binlog) -> Lsn {
+        Lsn(binlog.segment().synced_to.load(Ordering::Acquire))
+    }
+
     /// A disk may hang for minutes.
     #[test]
     fn the_committer_sleeps_while_another_thread_writes_and_then_syncs_what_is_due() {
@@ -530,7 +529,7 @@ mod tests {
         }
         assert_eq!(binlog.commit_queue.lock().wakes_at(), None);
         binlog.write(writer).unwrap();
-        while binlog.segment().synced_to() < binlog.tail().end {
+        while synced_to(&binlog) < binlog.tail().end {
             thread::yield_now();
         }
         binlog.close().unwrap();
@@ -548,7 +547,7 @@ mod tests {
             assert!(since.elapsed() < PATIENCE);
             thread::yield_now();
         }
-        assert!(binlog.segment().synced_to() < end);
+        assert!(synced_to(&binlog) < end);
         binlog.close().unwrap();
     }
 

@@ -97,10 +97,10 @@
 //!    the compaction for a put are allowed.
 //! 2. `tail`, briefly.
 //!
-//! `syncing` is held while a segment is synced, and after a failure while the waiters
+//! `segment` is held while the current segment is synced, and after a failure while the waiters
 //! are notified; `lease` is held while a thread checks that the lock of a shared
-//! directory is still ours. The other locks (`commit_queue`, `segment`) are held
-//! briefly, and their holder takes no other lock. The writer is no lock: threads hand it to
+//! directory is still ours. `commit_queue` is held
+//! briefly, and its holder takes no other lock. The writer is no lock: threads hand it to
 //! each other. While the segments thread works on a file, the file is in no list: so the
 //! writer and this thread wait for each other only while one of them syncs.
 //!
@@ -333,14 +333,12 @@ pub struct Binlog {
     /// The writer, if it is free, the threads that wait for a commit, and when the committer
     /// has to act. Held briefly.
     commit_queue: FairMutex<CommitQueue>,
-    /// The current segment, for those that sync it. Held briefly.
+    /// The current segment. Held by a thread while it syncs it: one at a time.
     segment: Mutex<Arc<OpenSegment>>,
     /// Up to which LSN the binlog is durable, and where it ends: copies that can
     /// be read without a lock.
     durable: AtomicU64,
     end: AtomicU64,
-    /// Held by a thread while it syncs a segment: one at a time.
-    syncing: Mutex<()>,
     /// The committer's thread, to wake it.
     committer: OnceLock<Thread>,
     /// With `tail`: the segments thread is asked for something, or has done it.
@@ -448,8 +446,8 @@ impl Binlog {
         locked(self.tail.lock())
     }
 
-    fn segment(&self) -> Arc<OpenSegment> {
-        locked(self.segment.lock()).clone()
+    fn segment(&self) -> MutexGuard<'_, Arc<OpenSegment>> {
+        locked(self.segment.lock())
     }
 }
 

@@ -232,7 +232,6 @@ impl Opening {
             commit_queue: FairMutex::new(CommitQueue::new(writer)),
             durable: AtomicU64::new(end),
             end: AtomicU64::new(end),
-            syncing: Mutex::new(()),
             committer: OnceLock::new(),
             files_changed: Condvar::new(),
             failure: OnceLock::new(),
