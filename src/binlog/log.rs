@@ -385,10 +385,6 @@ impl Writer {
         let fail = |error| binlog.fail(error);
         let empty = std::mem::take(&mut self.steps);
         let (mut steps, end) = binlog.tail().take(empty);
-        if steps.is_empty() {
-            self.steps = steps;
-            return Ok(end);
-        }
         for step in &steps {
             match step {
                 Step::Write(record) => self.write_record(record).map_err(fail)?,
@@ -399,7 +395,9 @@ impl Writer {
                 }
             }
         }
-        self.flush_with_end().map_err(fail)?;
+        if !steps.is_empty() {
+            self.flush_with_end().map_err(fail)?;
+        }
         steps.clear();
         steps.shrink_to(MOST_STEPS_KEPT);
         self.steps = steps;
