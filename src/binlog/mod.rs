@@ -97,8 +97,8 @@
 //!    the compaction for a put are allowed.
 //! 2. `tail`, briefly.
 //!
-//! `segment` is held while the current segment is synced, and after a failure while the waiters
-//! are notified; `lease` is held while a thread checks that the lock of a shared
+//! `segment` is held while the current segment is synced, and after a failure while the
+//! waiters are notified; `lease` is held while a thread checks that the lock of a shared
 //! directory is still ours. `commit_queue` is held
 //! briefly, and its holder takes no other lock. The writer is no lock: threads hand it to
 //! each other. While the segments thread works on a file, the file is in no list: so the
@@ -230,12 +230,12 @@ pub struct Opened<J = BTreeMap<JobId, StoredJob>> {
 /// The jobs whose changes are logged. While a binlog is read, its jobs are
 /// created here one by one, so no second collection of all jobs is needed.
 pub trait Jobs {
-    /// The job with this id as it is now, if it exists, or its tombstone. The binlog asks for it when the job has
-    /// changed, and when it is put again. Times are by the system's clock as it
-    /// is now.
+    /// The job with this id as it is now, if it exists, or its tombstone. The binlog asks
+    /// for it when the job has changed, and when it is put again. Times are by the
+    /// system's clock as it is now.
     fn stored(&self, id: JobId) -> Option<StoredJob>;
 
-    /// Adds a job. None with this id may exist.
+    /// Adds a job. There must be no job or tombstone with its id.
     fn restore(&mut self, job: StoredJob);
 
     /// Removes a job, if it exists.
