@@ -91,7 +91,7 @@ pub fn recover<J: Jobs>(
 
 /// The oldest segment that is needed, as the newest one says in its header or
 /// in a later mark. So the newest one is read twice: the first time only its marks
-/// count, which say where to begin.
+/// count, which say where to begin, and what follows its records is checked.
 fn oldest_needed(newest: &Found) -> Result<u32, Error> {
     let mut oldest = newest.header().map_or(0, |header| header.oldest);
     let mut reader = Reader::new(newest, HEADER_LEN, None)?;
@@ -211,8 +211,9 @@ impl Opening {
                 replay_record(record, &mut live, jobs);
             }
             live.append(reader.offset - HEADER_LEN);
-            if reader.end()? == End::Continued {
-                return Err(Error::missing(found.number.saturating_add(1)));
+            // What follows the records of the newest one was checked before.
+            if end.is_some() {
+                reader.end()?;
             }
             newest = Some((reader, file));
         }
@@ -333,8 +334,10 @@ fn make_durable(newest: &Reader, file: &dyn File) -> Result<Option<String>, Erro
     if reader.offset != end {
         return Err(on("rewrite")(io::ErrorKind::StorageFull.into()));
     }
-    let End::Torn(bytes) = reader.end()? else {
-        return Ok(None);
+    let bytes = match reader.end()? {
+        End::Continued => return Err(Error::missing(found.number.saturating_add(1))),
+        End::Whole => return Ok(None),
+        End::Torn(bytes) => bytes,
     };
     let zeros = write_zeros(file, end, end + bytes).and_then(|()| file.sync());
     zeros.map_err(on("rewrite"))?;
