@@ -275,13 +275,12 @@ fn open(
     // The rest of a delay is measured by the system's clock, which may have been set
     // while we waited for the lock.
     clock.set();
-    let engine = Engine::new(config, clock.now());
-    let opened = binlog::recovery::recover(storage, binlog.sync, binlog.segment_size, engine);
+    let mut engine = Engine::new(config, clock.now());
+    let opened = binlog::recovery::recover(storage, binlog.sync, binlog.segment_size, &mut engine);
     let opened = opened.map_err(unusable)?;
     for notice in &opened.notices {
         log::warning(format_args!("{notice}"));
     }
-    let mut engine = opened.jobs;
     engine.set_next_id(opened.next_id);
     let behind = engine.latest_restored.since(clock.now()).as_secs();
     if behind > 0 {

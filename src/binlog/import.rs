@@ -31,7 +31,7 @@ use super::format::{HEADER_LEN, Record, counters, put_len, segment_name};
 use super::recovery::{Opening, recover};
 use super::segment::{Found, Kind, numbers};
 use super::tail::{BLOCK, LEFT_BY_PUT, LiveBytes};
-use super::{Failed, Jobs, Opened};
+use super::{Failed, Opened};
 use crate::engine::{Change, Counters, JobFields, StoredJob, StoredState, Time};
 use crate::log::counted;
 use crate::protocol::{Body, JobId, Priority, Seconds, TubeName};
@@ -117,11 +117,7 @@ impl<'a> Theirs<'a> {
 
 /// Takes over all jobs in beanstalkd's files, and opens the binlog that has them then. If
 /// none of these files is beanstalkd's, nothing is in them, and a new binlog begins.
-pub(super) fn take_over<J: Jobs>(
-    mut opening: Opening,
-    files: &[Found],
-    jobs: J,
-) -> Result<Opened<J>, Error> {
+pub(super) fn take_over(mut opening: Opening, files: &[Found]) -> Result<Opened, Error> {
     let last = files.last().map_or(0, |file| file.number);
     let Some(number) = last.checked_add(1).filter(|next| *next < u32::MAX) else {
         return Err(Error::Refused(format!(
@@ -133,7 +129,7 @@ pub(super) fn take_over<J: Jobs>(
     let Some(first) = files.iter().find(is_theirs) else {
         let binlog = opening.begin(LiveBytes::new(JobId(1)), number)?;
         files.iter().for_each(|file| opening.remove_unneeded(file));
-        return Ok(opening.opened(binlog, jobs));
+        return Ok(opening.opened(binlog));
     };
     let theirs = Theirs::of(files)?;
     remove_copies(&opening, files)?;
@@ -152,7 +148,7 @@ pub(super) fn take_over<J: Jobs>(
     let their_files = counted(count as u64, "binlog file");
     drop(theirs);
     let (storage, sync) = (opening.storage, opening.sync);
-    let mut opened = recover(storage, sync, opening.segment_size, jobs)?;
+    let mut opened = recover(storage, sync, opening.segment_size, opening.jobs)?;
     let notice = format!("took over {jobs_taken} from {their_files} of beanstalkd");
     opened.notices.push(notice);
     Ok(opened)

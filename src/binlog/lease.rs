@@ -583,10 +583,11 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let open = || {
             let storage = Arc::new(raise(directory.path()).0);
-            recovery::recover(storage, SyncMode::Always, BLOCK, BTreeMap::new()).unwrap()
+            let mut jobs = BTreeMap::new();
+            let opened = recovery::recover(storage, SyncMode::Always, BLOCK, &mut jobs);
+            (opened.unwrap().binlog, jobs)
         };
-        let mut jobs = BTreeMap::new();
-        let first = open().binlog;
+        let (first, mut jobs) = open();
         for id in (1..=50).map(JobId) {
             let job = ready_job(id, &[b'x'; 900]);
             let deleted = Change::Delete(id, job.lengths());
@@ -601,17 +602,17 @@ mod tests {
         }
         let last = first.stats().current_index;
         assert!(last > 5 && first.stats().oldest_index > last - 2);
-        let second = open();
-        assert_eq!(second.jobs, jobs);
-        assert_eq!(second.binlog.stats().current_index, last + 1);
+        let (second, found) = open();
+        assert_eq!(found, jobs);
+        assert_eq!(second.stats().current_index, last + 1);
         let lsn = first.append(&[Change::Put(JobId(50))], &jobs);
         first.commit(lsn).unwrap();
         assert!(
             first.ensure_lease().is_err(),
             "it acknowledges what is lost"
         );
-        second.binlog.ensure_lease().unwrap();
-        assert_eq!(open().jobs, jobs);
+        second.ensure_lease().unwrap();
+        assert_eq!(open().1, jobs);
     }
 
     /// Linux has a lock that counts as another process's, if it is taken through

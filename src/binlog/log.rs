@@ -506,7 +506,7 @@ mod tests {
         };
         let job = ready_job(JobId(1), b"");
         let jobs = BTreeMap::from([(JobId(1), job)]);
-        let Opened { binlog, .. } = Binlog::open(&options, BTreeMap::new()).unwrap();
+        let Opened { binlog, .. } = Binlog::open(&options, &mut BTreeMap::new()).unwrap();
         binlog.append(&[Change::Put(JobId(1))], &jobs);
         (directory, binlog, jobs)
     }

@@ -215,12 +215,10 @@ impl Options {
     pub const SEGMENT_SIZE: u64 = 10 << 20;
 }
 
-/// An opened binlog, and what it held.
-pub struct Opened<J = BTreeMap<JobId, StoredJob>> {
+/// An opened binlog, and what is known of it beside its jobs.
+pub struct Opened {
     /// The binlog, ready for more changes.
     pub binlog: Arc<Binlog>,
-    /// The live jobs.
-    pub jobs: J,
     /// The lowest id that no job ever had.
     pub next_id: JobId,
     /// What the operator should know, a line each.
@@ -354,8 +352,8 @@ impl Binlog {
     /// Its jobs are added to `jobs`, which must be empty. If beanstalkd wrote
     /// the directory, its jobs are taken over. Everything is read and checked
     /// before any segment is changed. So if something is wrong, all segments stay
-    /// as they are.
-    pub fn open<J: Jobs>(options: &Options, jobs: J) -> Result<Opened<J>, Error> {
+    /// as they are. (Some of the jobs may be in `jobs` then.)
+    pub fn open(options: &Options, jobs: &mut dyn Jobs) -> Result<Opened, Error> {
         let (storage, _) = lock(&options.dir, options.wait)?;
         recovery::recover(storage, options.sync, options.segment_size, jobs)
     }

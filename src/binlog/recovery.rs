@@ -31,16 +31,17 @@ const LONGEST_SEGMENT: u64 = 1 << 30;
 const ROOM_PART: u64 = 8;
 
 /// Opens the binlog in any storage, as [`Binlog::open`] does in a directory.
-pub fn recover<J: Jobs>(
+pub fn recover(
     storage: Arc<dyn Storage>,
     sync: SyncMode,
     segment_size: u64,
-    jobs: J,
-) -> Result<Opened<J>, Error> {
+    jobs: &mut dyn Jobs,
+) -> Result<Opened, Error> {
     let mut opening = Opening {
         storage,
         sync,
         segment_size,
+        jobs,
         notices: Vec::new(),
     };
     // A server may have been killed between a rename and its sync. We rely on
@@ -69,7 +70,7 @@ pub fn recover<J: Jobs>(
     }
     if has_yet_to_begin(&usable, needed) {
         usable.retain(|file| file.header().is_none());
-        return import::take_over(opening, &usable, jobs);
+        return import::take_over(opening, &usable);
     }
     let (left, run) = usable.split_at(usable.partition_point(|file| file.number < needed));
     let foreign = run.iter().filter(|file| file.header().is_none());
@@ -86,7 +87,7 @@ pub fn recover<J: Jobs>(
     if let Some((number, _)) = expected.find(|(number, file)| file.number != *number) {
         return Err(Error::missing(number));
     }
-    opening.continue_log(left, run, jobs)
+    opening.continue_log(left, run)
 }
 
 /// The oldest segment that is needed, as the newest one says in its header or
@@ -126,14 +127,15 @@ fn has_yet_to_begin(files: &[Found], needed: u32) -> bool {
 }
 
 /// A binlog that is about to be opened.
-pub(super) struct Opening {
+pub(super) struct Opening<'a> {
     pub storage: Arc<dyn Storage>,
     pub sync: SyncMode,
     pub segment_size: u64,
+    pub jobs: &'a mut dyn Jobs,
     pub notices: Vec<String>,
 }
 
-impl Opening {
+impl Opening<'_> {
     /// Begins the first segment of a binlog, if the disk has room for four: for this one
     /// and for three prepared segments, of which two are made here. These are made last,
     /// so they show that there was a first segment.
@@ -154,14 +156,9 @@ impl Opening {
 
     /// Continues a binlog of our own, with these consecutive segments. The files that
     /// are left from before them are not needed.
-    fn continue_log<J: Jobs>(
-        mut self,
-        left: &[Found],
-        segments: &[Found],
-        mut jobs: J,
-    ) -> Result<Opened<J>, Error> {
+    fn continue_log(mut self, left: &[Found], segments: &[Found]) -> Result<Opened, Error> {
         let removable = import::removable(&mut self, left);
-        let (mut live, newest, file) = self.replay(segments, &mut jobs)?;
+        let (mut live, newest, file) = self.replay(segments)?;
         let (found, end) = (newest.found, newest.offset);
         let on = |action| Error::on(action, found.name());
         self.notices.extend(make_durable(&newest, &*file)?);
@@ -183,16 +180,15 @@ impl Opening {
             binlog.sync_up_to(end).map_err(|Failed| binlog.error())?;
         }
         binlog.tail().note_obsolete();
-        Ok(self.opened(binlog, jobs))
+        Ok(self.opened(binlog))
     }
 
     /// Replays consecutive segments, and restores the jobs in them. Returns the reader
     /// of the newest one, where its records end, and its file. Each is opened to
     /// write: a server that could only read them would end at the first change.
     fn replay<'a>(
-        &self,
+        &mut self,
         segments: &'a [Found],
-        jobs: &mut impl Jobs,
     ) -> Result<(LiveBytes, Reader<'a>, Arc<dyn File>), Error> {
         let mut live = LiveBytes::new(JobId(1));
         let mut newest: Option<(Reader, Arc<dyn File>)> = None;
@@ -208,7 +204,7 @@ impl Opening {
             let file = file.map_err(Error::on("write to", found.name()))?;
             let mut reader = Reader::new(found, HEADER_LEN, end)?;
             while let Some((_, record)) = reader.next_record()? {
-                replay_record(record, &mut live, jobs);
+                replay_record(record, &mut live, self.jobs);
             }
             live.append(reader.offset - HEADER_LEN);
             // What follows the records of the newest one was checked before.
@@ -294,7 +290,7 @@ impl Opening {
     }
 
     /// The result of opening: the binlog and all that it held.
-    pub fn opened<J>(mut self, binlog: Binlog, jobs: J) -> Opened<J> {
+    pub fn opened(mut self, binlog: Binlog) -> Opened {
         let next_id = binlog.tail().live.next_id;
         let (asked, len) = (self.asked_len(), binlog.tail().segment_size);
         if len < asked {
@@ -303,7 +299,6 @@ impl Opening {
         }
         Opened {
             binlog: Arc::new(binlog),
-            jobs,
             next_id,
             notices: self.notices,
         }
@@ -347,7 +342,7 @@ fn make_durable(newest: &Reader, file: &dyn File) -> Result<Option<String>, Erro
     )))
 }
 
-fn replay_record(record: Record, live: &mut LiveBytes, jobs: &mut impl Jobs) {
+fn replay_record(record: Record, live: &mut LiveBytes, jobs: &mut dyn Jobs) {
     match record {
         Record::Put(job) => {
             let (id, len) = (job.fields.id, put_len(&job));

@@ -201,13 +201,14 @@ fn growth(length: usize, capacity: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::binlog::{Binlog, Opened, Options, SyncMode};
+    use crate::binlog::{Binlog, Options, SyncMode};
     use crate::engine::{Config, Engine, Shift};
     use crate::protocol::{Framer, Seconds};
     use crate::server::{Clock, Limits};
+    use std::sync::Arc;
 
     /// What is in this directory, in a binlog of short segments.
-    fn open(directory: &tempfile::TempDir, now: Time) -> Opened<Engine> {
+    fn open(directory: &tempfile::TempDir, now: Time) -> (Engine, Arc<Binlog>) {
         let options = Options {
             dir: directory.path().into(),
             sync: SyncMode::Never,
@@ -218,15 +219,17 @@ mod tests {
             keeps_changes: true,
             ..Config::new(100)
         };
-        Binlog::open(&options, Engine::new(config, now)).unwrap()
+        let mut engine = Engine::new(config, now);
+        let opened = Binlog::open(&options, &mut engine).unwrap();
+        (engine, opened.binlog)
     }
 
     /// A server with this binlog, in which no thread makes room.
     fn shared(directory: &tempfile::TempDir) -> Shared {
         let clock = Clock::start();
-        let opened = open(directory, clock.now());
+        let (engine, binlog) = open(directory, clock.now());
         let limits = Limits::of_one_client(100);
-        Shared::new(opened.jobs, Some(opened.binlog), clock, limits).unwrap()
+        Shared::new(engine, Some(binlog), clock, limits).unwrap()
     }
 
     fn push(batch: &mut Batch, text: &str) {
@@ -241,11 +244,7 @@ mod tests {
     fn unique_keys_that_ended_while_the_server_was_down_are_appended_to_the_binlog_in_pieces() {
         let directory = tempfile::tempdir().unwrap();
         let an_hour_ago = Clock::start().now() - Seconds(3600);
-        let Opened {
-            jobs: mut engine,
-            binlog,
-            ..
-        } = open(&directory, an_hour_ago);
+        let (mut engine, binlog) = open(&directory, an_hour_ago);
         let id = engine.connect();
         for number in 1..=2100 {
             let text = format!("put 0 0 60 1 idp:{number}:60\r\nx\r\ndelete {number}\r\n");

@@ -20,11 +20,11 @@ fn start(disk: &Disk, clock: Time) -> (Engine, Arc<Binlog>) {
         keeps_changes: true,
         ..Config::new(100)
     };
-    let engine = Engine::new(config, clock);
+    let mut engine = Engine::new(config, clock);
     let disk = Arc::new(disk.clone());
-    let opened = recovery::recover(disk, SyncMode::Always, 4096, engine);
+    let opened = recovery::recover(disk, SyncMode::Always, 4096, &mut engine);
     let opened = opened.unwrap_or_else(|error| panic!("{error}"));
-    (opened.jobs, opened.binlog)
+    (engine, opened.binlog)
 }
 
 /// Puts a job with this delay at this time of the engine, while the system's

@@ -4,11 +4,11 @@
 //! stale caches, but machines that stall, and what these may still send to their clients.
 
 use crate::disk::{Disk, Random};
-use crate::model::{Jobs, SIZE, Server, Traffic};
+use crate::model::{Opened, SIZE, Server, Traffic, recover};
 use crate::search;
 use crate::takeover::{a_life, lives, version_7};
 use beanpole::binlog::storage::{File, Storage};
-use beanpole::binlog::{Error, Opened, SyncMode, recovery};
+use beanpole::binlog::{Error, SyncMode};
 use beanpole::protocol::JobId;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -56,7 +56,7 @@ impl Machine {
     }
 
     fn open(&self) -> Result<Opened, Error> {
-        recovery::recover(Arc::new(self.clone()), SyncMode::Always, SIZE, Jobs::new())
+        recover(Arc::new(self.clone()), SyncMode::Always, SIZE)
     }
 
     /// Takes the lock, removes the files that other machines have prepared, and

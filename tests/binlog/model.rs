@@ -4,7 +4,8 @@
 use crate::disk::{Disk, Random};
 use crate::history::apply;
 pub use crate::history::{History, Jobs};
-use beanpole::binlog::{Binlog, Error, Lsn, Opened, Record, SyncMode, put_len, recovery};
+use beanpole::binlog::storage::Storage;
+use beanpole::binlog::{Binlog, Error, Lsn, Record, SyncMode, put_len, recovery};
 use beanpole::engine::{Change, Counters, JobFields, StoredJob, StoredState, Time};
 use beanpole::protocol::{Body, JobId, Priority, PutOptions, Seconds, TubeName};
 use std::collections::BTreeMap;
@@ -269,8 +270,27 @@ fn options_of(JobId(id): JobId) -> Option<Box<PutOptions>> {
 /// The length of segments, if nothing else is said.
 pub const SIZE: u64 = 4096;
 
+/// An opened log, and the jobs in it.
+pub struct Opened {
+    pub binlog: Arc<Binlog>,
+    pub jobs: Jobs,
+    pub next_id: JobId,
+    pub notices: Vec<String>,
+}
+
+pub fn recover(storage: Arc<dyn Storage>, sync: SyncMode, size: u64) -> Result<Opened, Error> {
+    let mut jobs = Jobs::new();
+    let opened = recovery::recover(storage, sync, size, &mut jobs)?;
+    Ok(Opened {
+        binlog: opened.binlog,
+        jobs,
+        next_id: opened.next_id,
+        notices: opened.notices,
+    })
+}
+
 pub fn start_with(disk: &Disk, sync: SyncMode, size: u64) -> Result<Opened, Error> {
-    recovery::recover(Arc::new(disk.clone()), sync, size, Jobs::new())
+    recover(Arc::new(disk.clone()), sync, size)
 }
 
 /// Opens a log in which every write is synced.

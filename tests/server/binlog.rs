@@ -257,7 +257,8 @@ fn a_clock_that_is_behind_is_reported_and_makes_no_delay_longer() {
         wait: false,
     };
     let jobs = BTreeMap::from([(JobId(1), job)]);
-    let opened = Binlog::open(&options, BTreeMap::new()).unwrap_or_else(|error| panic!("{error}"));
+    let opened =
+        Binlog::open(&options, &mut BTreeMap::new()).unwrap_or_else(|error| panic!("{error}"));
     opened.binlog.append(&[Change::Put(JobId(1))], &jobs);
     opened.binlog.close().expect("it is kept");
     drop(opened);

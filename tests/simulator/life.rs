@@ -95,8 +95,8 @@ fn process(plan: &Plan, life: &Life, disk: &Disk, mut legacy: Legacy, now: u64) 
         max_memory: plan.max_memory,
         keeps_changes: true,
     };
-    let engine = Engine::new(config, clock.now());
-    let opened = binlog::recovery::recover(drive, plan.sync, plan.segment_size, engine);
+    let mut engine = Engine::new(config, clock.now());
+    let opened = binlog::recovery::recover(drive, plan.sync, plan.segment_size, &mut engine);
     let opened = match opened {
         Ok(opened) => opened,
         Err(error) => {
@@ -115,7 +115,6 @@ fn process(plan: &Plan, life: &Life, disk: &Disk, mut legacy: Legacy, now: u64) 
     let is_unexpected = |notice: &&String| !legacy.expects(notice);
     let notice = opened.notices.iter().find(is_unexpected);
     assert!(notice.is_none(), "at a start: {}", notice.unwrap());
-    let mut engine = opened.jobs;
     engine.set_next_id(opened.next_id);
     judge::begin(&mut legacy, &engine, opened.next_id, clock.now(), plan);
 

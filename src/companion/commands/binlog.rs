@@ -349,7 +349,7 @@ fn repair(inspection: &Inspection, live: Live, new: &Path) -> Outcome<usize> {
         segment_size: Options::SEGMENT_SIZE,
         wait: false,
     };
-    let log = Log::open(&options, BTreeMap::new())
+    let log = Log::open(&options, &mut BTreeMap::new())
         .map_err(refused)?
         .binlog;
     let failed = || {

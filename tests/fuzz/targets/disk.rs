@@ -65,12 +65,13 @@ fn recover(path: &Path) -> Result<(Jobs, JobId), String> {
         segment_size: 4096,
         wait: false,
     };
-    let opened = Binlog::open(&options, Jobs::new()).map_err(|error| error.to_string())?;
+    let mut jobs = Jobs::new();
+    let opened = Binlog::open(&options, &mut jobs).map_err(|error| error.to_string())?;
     opened
         .binlog
         .close()
         .map_err(|error| format!("{error:?}"))?;
-    Ok((opened.jobs, opened.next_id))
+    Ok((jobs, opened.next_id))
 }
 
 /// The contents of all files but the lock.
