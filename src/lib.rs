@@ -13,15 +13,15 @@
 //!             sockets)
 //! ```
 //!
-//! Nothing points back. [`protocol`] turns bytes into requests and replies into
-//! bytes. [`engine`] holds all jobs, tubes and connections: commands and time
-//! go in, replies and wake-ups come out. It knows no socket, file, thread or
-//! clock. The shell around these two is thin: [`server`] has the threads and
-//! the sockets, and `main.rs` is a table of contents of how the daemon starts
-//! and ends. An arrow shows which part uses which: the server also calls the engine
-//! itself, and appends the engine's changes to [`binlog`], the write-ahead log. No change
-//! is acknowledged to a client before its record is durable there. The companion, a package of its own in
-//! `src/companion`, is a client like any other.
+//! Nothing points back. [`protocol`] turns bytes into requests and replies into bytes.
+//! [`engine`] holds all jobs, tubes and connections: commands and time go in, replies and
+//! wake-ups come out. It knows no socket, file, thread or clock. The shell around these
+//! two is thin: [`server`] has the threads and the sockets, and `main.rs` is a table of
+//! contents of how the daemon starts and ends. An arrow shows which part uses which: the
+//! server also calls the engine itself, and appends the engine's changes to [`binlog`],
+//! the write-ahead log. No change is acknowledged to a client before its record is
+//! durable there. The companion, a package of its own in `src/companion`, is a client
+//! like any other.
 //!
 //! # Reading order
 //!
@@ -71,7 +71,8 @@
 //!
 //! 1. The first steps are those above. But no job is ready, so the engine notes that
 //!    this client [waits](engine::Outcome::Waiting).
-//! 2. The worker frees its buffers and sleeps, on a condition variable of its own: [`Client::await_answer`](server::outbox::Client::await_answer).
+//! 2. The worker frees its buffers and sleeps, on a condition variable of its own:
+//!    [`Client::await_answer`](server::outbox::Client::await_answer).
 //! 3. A job becomes ready by another client's `put`, `release` or `kick`; or the
 //!    [`timer`](server::timer) has the engine tick, and a delay, a time to run or the
 //!    timeout of the `reserve` is over; or the [`acceptor`](server::acceptor) sees that
@@ -184,8 +185,8 @@
 //! - **Trim**: returning memory that is no longer used, to the allocator or the
 //!   system.
 //! - **Time slice**: how much of long work is done under one hold of the lock, and in one
-//!   call of the engine. Its cost is counted in *steps*: how many jobs, tubes and connections the engine examines or
-//!   changes.
+//!   call of the engine. Its cost is counted in *steps*: how many jobs, tubes and
+//!   connections the engine examines or changes.
 
 // The pages are for readers of the code.
 #![allow(rustdoc::private_intra_doc_links)]

@@ -51,9 +51,9 @@
 //! The **fields** of a job, in this order:
 //!
 //! - the numbers id, priority, delay and TTR, both in seconds;
-//! - at most one number, which depends on the state: none for a ready job, the position among the buried
-//!   jobs for a buried one, the end of the delay for a delayed one, and for a deleted
-//!   one the time when its key becomes free;
+//! - at most one number, which depends on the state: none for a ready job, the position
+//!   among the buried jobs for a buried one, the end of the delay for a delayed one, and
+//!   for a deleted one the time when its key becomes free;
 //! - the numbers of reserves, timeouts, releases, buries and kicks, and of tries that
 //!   have failed (the time to run or the connection ended first), unless all of them
 //!   are 0;

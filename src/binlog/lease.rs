@@ -40,11 +40,11 @@
 //!
 //! # The lease
 //!
-//! A reply that depends on no change, such as FOUND, TIMED_OUT or statistics, waits for no
-//! sync; nor does RESERVED, once the job's put is durable. But another server may have deleted these jobs meanwhile. So there is one
-//! rule for all replies. Right before they are sent, the outbox calls
-//! [`ensure_lease`](Binlog::ensure_lease), which relies on the last lock check that
-//! succeeded, or makes another one:
+//! A reply that depends on no change, such as FOUND, TIMED_OUT or statistics, waits for
+//! no sync; nor does RESERVED, once the job's put is durable. But another server may have
+//! deleted these jobs meanwhile. So there is one rule for all replies. Right before they
+//! are sent, the outbox calls [`ensure_lease`](Binlog::ensure_lease), which relies on the
+//! last lock check that succeeded, or makes another one:
 //!
 //! - *That check began after everything had become durable that is durable now.* So no
 //!   change is acknowledged

@@ -1,16 +1,15 @@
 //! The binlog: a write-ahead log of all changes of jobs.
 //!
-//! **The promise.** Every change of a job's state becomes a record in a log on
-//! disk. A restart reads the log and has the jobs again, with everything that
-//! `stats-job` shows of them. (A reservation is in the log when it ends, so `reserves`
-//! may lack the one that the end of the server has cut short.) With [`SyncMode::Always`] a change is
-//! acknowledged when its record is synced, so a power cut loses nothing
-//! acknowledged. With `Every` and `Never` it is acknowledged when its record is
-//! written, so the end of the process loses nothing, and a power cut loses only
-//! what was not synced yet. What the log cannot hold is not acknowledged. After a
-//! write or a sync has failed, nothing is acknowledged any more. A change whose
-//! acknowledgement was refused for this reason may be on the disk all the same;
-//! then it takes effect at the next start.
+//! **The promise.** Every change of a job's state becomes a record in a log on disk. A
+//! restart reads the log and has the jobs again, with everything that `stats-job` shows
+//! of them. (A reservation is in the log when it ends, so `reserves` may lack the one
+//! that the end of the server has cut short.) With [`SyncMode::Always`] a change is
+//! acknowledged when its record is synced, so a power cut loses nothing acknowledged.
+//! With `Every` and `Never` it is acknowledged when its record is written, so the end of
+//! the process loses nothing, and a power cut loses only what was not synced yet. What
+//! the log cannot hold is not acknowledged. After a write or a sync has failed, nothing
+//! is acknowledged any more. A change whose acknowledgement was refused for this reason
+//! may be on the disk all the same; then it takes effect at the next start.
 //!
 //! # What is on the disk
 //!

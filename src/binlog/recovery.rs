@@ -1,12 +1,12 @@
 //! Recovery: opening a binlog, or beginning one. Its records are replayed in order,
 //! from the oldest segment that is needed.
 //!
-//! First the names are synced, that is, the directory. Then everything is read and checked; an error
-//! found there leaves the segments as they were. The changes after that may be
-//! interrupted anywhere, and are repeated at the next start. They need no more
-//! room: the binlog continues in its newest segment, after the last record, and
-//! keeps its prepared segments. (On shared storage it begins a segment, and prepares a
-//! file for that.)
+//! First the names are synced, that is, the directory. Then everything is read and
+//! checked; an error found there leaves the segments as they were. The changes after that
+//! may be interrupted anywhere, and are repeated at the next start. They need no more
+//! room: the binlog continues in its newest segment, after the last record, and keeps its
+//! prepared segments. (On shared storage it begins a segment, and prepares a file for
+//! that.)
 
 use super::error::{Error, REPAIR, is_full};
 use super::files::{Prepared, adopt, name_segment, prepare};

@@ -251,7 +251,8 @@ impl Tail {
     }
 
     /// Takes the steps that have to be written, in exchange for the vector `empty`, and
-    /// returns them with the LSN where they end. The steps that were taken before must be written by now.
+    /// returns them with the LSN where they end. The steps that were taken before must be
+    /// written by now.
     pub fn take(&mut self, empty: Vec<Step>) -> (Vec<Step>, Lsn) {
         self.taken = self.first_put.take().map(|first| (first, self.end));
         (std::mem::replace(&mut self.steps, empty), self.end)

@@ -12,8 +12,9 @@ pub struct Clock {
     started_at: Time,
 }
 
-/// A smaller difference between the system's clock and ours is ignored when times
-/// are written to the binlog, as those of the system's clock. (A clock that NTP slews differs by less.)
+/// A smaller difference between the system's clock and ours is ignored when times are
+/// written to the binlog, as those of the system's clock. (A clock that NTP slews differs
+/// by less.)
 const TOLERANCE: Duration = Duration::from_secs(1);
 
 impl Clock {

@@ -100,10 +100,11 @@ impl Stream {
     }
 
     /// To be called before the socket is closed: one that is closed with unread input
-    /// discards what the peer has not received yet. As long as the peer has
-    /// neither ended its stream nor received all that was sent, this ends our half and
-    /// drops the input, for at most [`RECEIVES_WITHIN`]. `is_stopped`: [`stop_reading`](Self::stop_reading) was called,
-    /// so the end of the input says nothing about the peer.
+    /// discards what the peer has not received yet. As long as the peer has neither ended
+    /// its stream nor received all that was sent, this ends our half and drops the input,
+    /// for at most [`RECEIVES_WITHIN`]. `is_stopped`:
+    /// [`stop_reading`](Self::stop_reading) was called, so the end of the input says
+    /// nothing about the peer.
     // Not inlined: the buffer would be in the caller's frame while the worker waits. And it
     // is short: pages of the stack that were touched stay with the thread.
     #[inline(never)]
