@@ -235,7 +235,7 @@ impl Binlog {
         let free = self.storage.free();
         let mut tail = self.tail();
         tail.no_room = done.err();
-        tail.capacity = free.map(|free| free + tail.file_len());
+        tail.capacity = free.map(|free| free.saturating_add(tail.file_len()));
         tail.upkeep.served = asked;
         self.files_changed.notify_all();
     }

@@ -35,13 +35,11 @@ use super::{Failed, Opened};
 use crate::engine::{Change, Counters, JobFields, StoredJob, StoredState, Time};
 use crate::log::counted;
 use crate::protocol::{Body, JobId, Priority, Seconds, TubeName};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What beanstalkd's files hold.
 #[derive(Default)]
-struct Theirs<'a> {
-    /// These files, and files of zeros.
-    files: &'a [Found],
+struct Theirs {
     /// The live jobs.
     jobs: BTreeMap<JobId, StoredJob>,
     highest: u64,
@@ -53,12 +51,9 @@ struct Theirs<'a> {
     buried: u64,
 }
 
-impl<'a> Theirs<'a> {
-    fn of(files: &'a [Found]) -> Result<Theirs<'a>, Error> {
-        let mut theirs = Theirs {
-            files,
-            ..Theirs::default()
-        };
+impl Theirs {
+    fn of(files: &[Found]) -> Result<Theirs, Error> {
+        let mut theirs = Theirs::default();
         for file in files {
             if let Kind::Beanstalkd(format) = file.kind {
                 let unread = read(file, format, &mut |_, id, record| {
@@ -117,8 +112,14 @@ impl<'a> Theirs<'a> {
 
 /// Takes over all jobs in beanstalkd's files, and opens the binlog that has them then. If
 /// none of these files is beanstalkd's, nothing is in them, and a new binlog begins.
-pub(super) fn take_over(mut opening: Opening, files: &[Found]) -> Result<Opened, Error> {
-    let last = files.last().map_or(0, |file| file.number);
+pub(super) fn take_over(
+    mut opening: Opening,
+    files: &[Found],
+    copies: &BTreeSet<u32>,
+) -> Result<Opened, Error> {
+    // After all files, also those that are about to be removed: on shared storage, another
+    // server may still be about to remove them, too.
+    let last = numbers(&*opening.storage)?.last().copied().unwrap_or(0);
     let Some(number) = last.checked_add(1).filter(|next| *next < u32::MAX) else {
         return Err(Error::Refused(format!(
             "{}: no file can come after one of this number; nothing was changed",
@@ -132,7 +133,7 @@ pub(super) fn take_over(mut opening: Opening, files: &[Found]) -> Result<Opened,
         return Ok(opening.opened(binlog));
     };
     let theirs = Theirs::of(files)?;
-    remove_copies(&opening, files)?;
+    remove_copies(&opening, copies)?;
     let mut live = LiveBytes::new(JobId(theirs.highest + 1));
     // Their files count as one segment before ours, with a job in it that is never deleted.
     // So headers and marks call it the oldest that is needed, and no segment is obsolete.
@@ -141,7 +142,7 @@ pub(super) fn take_over(mut opening: Opening, files: &[Found]) -> Result<Opened,
     live.begin(first.number, 0);
     live.put(JobId(0), 1);
     if let Err(error) = copy(&opening, live, number, &theirs) {
-        return Err(undo(&opening, &theirs, error));
+        return Err(undo(&opening, number, &theirs, error));
     }
     let jobs_taken = counted(theirs.jobs.len() as u64, "job");
     let count = files.iter().filter(is_theirs).count();
@@ -162,19 +163,22 @@ fn copy(opening: &Opening, live: LiveBytes, number: u32, theirs: &Theirs) -> Res
         binlog.make_room_to_copy(put_len(job))?;
         binlog.append(&[Change::Put(*id)], &theirs.jobs);
     }
-    binlog.tail().record(Record::Mark(number));
-    let end = binlog.tail().end;
-    binlog.sync_up_to(end).map_err(|Failed| binlog.error())
+    // Twice: the frame of the second mark says that the first one was synced. So if that is
+    // damaged, it is not taken for a torn tail, and the takeover does not begin again.
+    for _ in 0..2 {
+        binlog.tail().record(Record::Mark(number));
+        let end = binlog.tail().end;
+        binlog.sync_up_to(end).map_err(|Failed| binlog.error())?;
+    }
+    Ok(())
 }
 
-/// Removes all segments, which are not beanstalkd's: what an unfinished takeover has made.
-/// The newest goes first, and durably, since it may say that beanstalkd's files are not
-/// needed.
-fn remove_copies(opening: &Opening, files: &[Found]) -> Result<(), Error> {
-    let mut copies = numbers(&*opening.storage)?;
-    copies.retain(|number| files.iter().all(|file| file.number != *number));
-    for number in copies.into_iter().rev() {
-        opening.remove(&segment_name(number))?;
+/// Removes the segments with these numbers, which an unfinished takeover has made, and what
+/// it has prepared. The newest goes first, and durably, since it may say that beanstalkd's
+/// files are not needed.
+fn remove_copies(opening: &Opening, copies: &BTreeSet<u32>) -> Result<(), Error> {
+    for number in copies.iter().rev() {
+        opening.remove(&segment_name(*number))?;
         opening.sync_names()?;
     }
     opening.remove_prepared()
@@ -183,9 +187,11 @@ fn remove_copies(opening: &Opening, files: &[Found]) -> Result<(), Error> {
 /// After a takeover that has failed, removes what it has made: on a full disk, beanstalkd
 /// could not start beside it either. (If a file stays, the next start removes it, or finishes
 /// the takeover.) Returns why the takeover failed.
-fn undo(opening: &Opening, theirs: &Theirs, error: Error) -> Error {
+fn undo(opening: &Opening, number: u32, theirs: &Theirs, error: Error) -> Error {
     let is_full = error.kind().is_some_and(|kind| is_full(&kind.into()));
-    if remove_copies(opening, theirs.files).is_err() || !is_full {
+    let copies = numbers(&*opening.storage).map(|mut numbers| numbers.split_off(&number));
+    let removed = copies.and_then(|copies| remove_copies(opening, &copies));
+    if removed.is_err() || !is_full {
         return error;
     }
     let lens = || theirs.jobs.values().map(put_len);

@@ -204,8 +204,8 @@ impl Directory {
 
     /// Removes files that other servers have prepared for themselves, on this storage or
     /// before the directory was copied here. They were never part of the log. But where
-    /// there is no segment, those that show that there was one stay, and recovery refuses
-    /// to start.
+    /// no segment holds anything, those that show that there was one stay, and recovery
+    /// refuses to start.
     ///
     /// Returns why some of them are still there: they cannot be opened either, so nobody
     /// can make a segment of them.
@@ -215,7 +215,9 @@ impl Directory {
     /// If one cannot be removed, though it can be opened.
     fn remove_prepared(&self) -> Result<Vec<Error>, Error> {
         let names = self.list().map_err(Error::on("list", "the files"))?;
-        let has_segment = names.iter().any(|name| segment_number(name).is_some());
+        // No other file is opened: to close the file `lock` would end the lock.
+        let mut segments = names.iter().filter(|name| segment_number(name).is_some());
+        let has_segment = segments.any(|name| self.begins(name).unwrap_or(true));
         let is_unneeded = |name: &&String| {
             let is_own = !self.is_shared() && prepared_slot(name).is_some();
             !is_own && any_slot(name).is_some_and(|slot| slot == 0 || has_segment)
@@ -234,6 +236,15 @@ impl Directory {
             }
         }
         Ok(left)
+    }
+
+    /// Whether there is anything at the start of a file: any server's segment begins with
+    /// bytes that are not all zeros.
+    fn begins(&self, name: &str) -> io::Result<bool> {
+        let mut start = [0; 4];
+        let file = open_at(&self.directory, name, OFlag::O_RDONLY)?;
+        let len = FileExt::read_at(&file, &mut start, 0)?;
+        Ok(start[..len] != [0; 4][..len])
     }
 
     /// An error if the directory or the lock is not where other servers expect it.
@@ -695,6 +706,11 @@ mod tests {
             }
             directory.remove_prepared().unwrap();
             assert!(path(left_over).exists() && !path("binlog.spare.0").exists());
+            for nothing in [&[0; 0][..], &[0; 4096]] {
+                fs::write(path("binlog.1"), nothing).unwrap();
+                directory.remove_prepared().unwrap();
+                assert!(path(left_over).exists());
+            }
             fs::write(path("binlog.1"), "x").unwrap();
             directory.remove_prepared().unwrap();
             assert!(!path(left_over).exists());

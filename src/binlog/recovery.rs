@@ -69,8 +69,9 @@ pub fn recover(
         )));
     }
     if has_yet_to_begin(&usable, needed) {
-        usable.retain(|file| file.header().is_none());
-        return import::take_over(opening, &usable);
+        let copies = usable.extract_if(.., |file| file.header().is_some());
+        let copies = copies.map(|copy| copy.number).collect();
+        return import::take_over(opening, &usable, &copies);
     }
     let (left, run) = usable.split_at(usable.partition_point(|file| file.number < needed));
     let foreign = run.iter().filter(|file| file.header().is_none());
@@ -83,7 +84,7 @@ pub fn recover(
             )),
         });
     }
-    let mut expected = (needed..).zip(run);
+    let mut expected = (needed..=u32::MAX).zip(run);
     if let Some((number, _)) = expected.find(|(number, file)| file.number != *number) {
         return Err(Error::missing(number));
     }
@@ -141,7 +142,7 @@ impl Opening<'_> {
     /// so they show that there was a first segment.
     pub fn begin(&self, mut live: LiveBytes, number: u32) -> Result<Binlog, Error> {
         self.remove_prepared()?;
-        let len = self.segment_len(0, &[]);
+        let len = self.segment_len(&[]);
         let storage = &*self.storage;
         // Not every file system says how much room a quota leaves.
         let mut first = prepare(storage, prepared_name(0), 4 * len, len)?;
@@ -149,7 +150,7 @@ impl Opening<'_> {
         live.begin(number, len);
         let place = name_segment(storage, &first, &live.header(0), || false)?;
         let writer = Writer::new(place, first.file, Lsn::START);
-        let binlog = self.binlog(live, writer, Vec::new());
+        let binlog = self.binlog(live, writer, Vec::new(), len);
         binlog.run_upkeep();
         Ok(binlog)
     }
@@ -172,7 +173,8 @@ impl Opening<'_> {
         }
         let writer = Writer::new(found.place(end), file, Lsn::START);
         let prepared = adopt(&*self.storage)?;
-        let binlog = self.binlog(live, writer, prepared);
+        let size = self.segment_len(&prepared);
+        let binlog = self.binlog(live, writer, prepared, size);
         // On shared storage we write no record after those of another server:
         // it may still write there.
         if self.storage.is_shared() {
@@ -218,8 +220,13 @@ impl Opening<'_> {
     }
 
     /// The binlog with these segments, which continues at the offset of this writer.
-    fn binlog(&self, live: LiveBytes, writer: Writer, prepared: Vec<Prepared>) -> Binlog {
-        let size = self.segment_len(live.newest().file_bytes, &prepared);
+    fn binlog(
+        &self,
+        live: LiveBytes,
+        writer: Writer,
+        prepared: Vec<Prepared>,
+        size: u64,
+    ) -> Binlog {
         let end = writer.place.offset;
         Binlog {
             storage: self.storage.clone(),
@@ -236,17 +243,16 @@ impl Opening<'_> {
         }
     }
 
-    /// The length of a segment from this start on, if the newest file and the prepared
-    /// ones have these lengths: as the options ask for it, but at most an eighth of the
-    /// room for prepared segments. If the shortest one is longer than that, it stays as
-    /// it is: on a disk that others have filled, they could take what is cut off. So no
-    /// start makes puts impossible: prepared segments are long enough, or certainly have
-    /// room to become so.
-    fn segment_len(&self, newest: u64, prepared: &[Prepared]) -> u64 {
+    /// The length of a segment from this start on, with these prepared ones: as the
+    /// options ask for it, but at most an eighth of the room for prepared segments. If the
+    /// shortest one is longer than that, it stays as it is: on a disk that others have
+    /// filled, they could take what is cut off. So no start makes puts impossible: prepared
+    /// segments are long enough, or certainly have room to become so.
+    fn segment_len(&self, prepared: &[Prepared]) -> u64 {
         let lens = prepared.iter().map(|prepared| prepared.len);
-        let shortest = lens.clone().min().unwrap_or(newest);
+        let shortest = lens.clone().min().unwrap_or(0);
         let free = self.storage.free();
-        let room = free.map_or(u64::MAX, |free| free + lens.sum::<u64>());
+        let room = free.map_or(u64::MAX, |free| free.saturating_add(lens.sum()));
         let most = shortest.max(room / ROOM_PART);
         self.asked_len().min(most - most % BLOCK).max(BLOCK)
     }
@@ -326,13 +332,15 @@ fn make_durable(newest: &Reader, file: &dyn File) -> Result<Option<String>, Erro
     file.forget().map_err(on("read"))?;
     let mut reader = Reader::new(found, newest.synced, None)?;
     while reader.next_record()?.is_some() {}
-    if reader.offset != end {
+    // (On shared storage, another server may have written more since.)
+    if reader.offset < end {
         return Err(on("rewrite")(io::ErrorKind::StorageFull.into()));
     }
     let bytes = match reader.end()? {
         End::Continued => return Err(Error::missing(found.number.saturating_add(1))),
-        End::Whole => return Ok(None),
-        End::Torn(bytes) => bytes,
+        End::Whole if reader.offset == end => return Ok(None),
+        End::Whole => reader.offset - end,
+        End::Torn(bytes) => reader.offset - end + bytes,
     };
     let zeros = write_zeros(file, end, end + bytes).and_then(|()| file.sync());
     zeros.map_err(on("rewrite"))?;

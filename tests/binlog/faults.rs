@@ -56,6 +56,22 @@ fn a_segment_takes_an_eighth_of_the_room_if_that_is_less_than_asked_for() {
     assert_eq!(start(&disk).unwrap(), none);
 }
 
+/// As in a copy that was made without them.
+#[test]
+fn a_start_without_prepared_segments_makes_short_ones_where_there_is_little_room() {
+    let disk = Disk::default();
+    let mut server = Server::new(start_with(&disk, SyncMode::Always, 16 * SIZE).unwrap());
+    let random = &mut Random::new(1);
+    assert!(server.put(900, random) && server.commit());
+    drop(server);
+    let names = disk.names().into_iter();
+    let prepared = names.filter(|name| name.contains("spare"));
+    prepared.for_each(|name| disk.remove_file(&name));
+    disk.set_capacity(Some(disk.used() + 24 * SIZE));
+    let mut server = Server::new(start_with(&disk, SyncMode::Always, 16 * SIZE).unwrap());
+    assert!(server.put(900, random) && server.commit());
+}
+
 /// A directory that gets another name may need another block or two: more than one
 /// prepared segment has, perhaps. And one of these may be impossible to remove.
 #[test]

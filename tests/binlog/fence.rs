@@ -213,9 +213,10 @@ impl File for Seen {
         self.change(|file| file.sync())
     }
 
-    /// It has not learned of another machine's changes all the same.
     fn forget(&self) -> io::Result<()> {
-        Ok(())
+        let mut bytes = vec![0; self.1.len()? as usize];
+        self.1.read_at(&mut bytes, 0)?;
+        self.2.write_at(&bytes, 0)
     }
 }
 
@@ -369,4 +370,76 @@ fn segments_without_jobs_are_removed_after_a_start_even_if_nothing_is_written() 
     };
     assert!((0..10_000).any(is_gone), "{:?}", shared.disk.names());
     log.close().unwrap();
+}
+
+/// Removes what other servers have prepared, as each server does when it gets the lock.
+fn remove_prepared(disk: &Disk) {
+    let names = disk.names().into_iter();
+    let prepared = names.filter(|name| name.starts_with("binlog.spare"));
+    prepared.for_each(|name| disk.remove_file(&name));
+}
+
+#[test]
+fn a_late_write_refuses_no_start_of_the_server_that_takes_over() {
+    for operation in 0..12 {
+        let shared = Shared::default();
+        let (first, second) = (Machine::new(&shared, 1), Machine::new(&shared, 2));
+        let mut loser = first.take_over();
+        assert!(serve(&mut loser, 15, &mut Random::new(3)));
+        shared.holder.store(2, Ordering::SeqCst);
+        remove_prepared(&shared.disk);
+        let late = move || {
+            let id = *loser.jobs.keys().next().expect("there is a job");
+            loser.delete(id);
+            assert!(!loser.commit());
+        };
+        *second.event.lock().unwrap() = (operation, Some(Box::new(late)));
+        let opened = second.open();
+        assert!(opened.is_ok(), "{operation}: {:?}", opened.err());
+    }
+}
+
+/// Copies of a takeover from beanstalkd that was interrupted are there, and both servers
+/// remove them.
+#[test]
+fn a_late_removal_of_copies_loses_nothing_of_the_server_that_takes_over() {
+    let mut tried = 0;
+    for stop in [28, 34, 40, 44, 48, 52] {
+        for operation in 0.. {
+            let shared = Shared::default();
+            for (name, records) in ["binlog.2", "binlog.3"].iter().zip(a_life()) {
+                shared.disk.put(name, &version_7(&records));
+            }
+            shared.disk.stop_after(stop);
+            shared.holder.store(9, Ordering::SeqCst);
+            drop(Machine::new(&shared, 9).open());
+            let shared = Shared {
+                disk: shared.disk.state().kill(),
+                holder: Arc::default(),
+            };
+            let (first, second) = (Machine::new(&shared, 1), Machine::new(&shared, 2));
+            shared.holder.store(1, Ordering::SeqCst);
+            remove_prepared(&shared.disk);
+            let taken = Arc::new(Mutex::new(None));
+            let winners = taken.clone();
+            let takes_over = move || {
+                let mut winner = second.take_over();
+                winner.delete(JobId(1));
+                assert!(winner.commit());
+                *winners.lock().unwrap() = Some(winner.jobs);
+            };
+            *first.event.lock().unwrap() = (operation, Some(Box::new(takes_over)));
+            let _loser = first.open();
+            let Some(jobs) = taken.lock().unwrap().take() else {
+                break;
+            };
+            tried += 1;
+            shared.holder.store(3, Ordering::SeqCst);
+            remove_prepared(&shared.disk);
+            let third = Machine::new(&shared, 3).open();
+            let third = third.unwrap_or_else(|error| panic!("{stop} {operation}: {error}"));
+            assert_eq!(third.jobs, jobs, "{stop} {operation}");
+        }
+    }
+    assert!(tried > 0);
 }

@@ -663,6 +663,72 @@ fn a_takeover_is_refused_if_a_file_has_the_last_possible_number() {
     assert!(refusal(&disk).contains(flaw));
 }
 
+/// The file that is kept has jobs, of which others were deleted later.
+#[test]
+fn damage_in_the_mark_of_a_takeover_brings_back_no_job() {
+    let incomplete = Theirs {
+        body: b"threeXY",
+        ..put(3, b"three\r\n")
+    };
+    let kept = [put(1, b"one\r\n"), put(2, b"two\r\n"), incomplete];
+    let later = [becomes(1, DELETED, [0; 5]), put(4, b"four\r\n")];
+    let disk = disk_with(&[
+        ("binlog.1", version_7(&kept)),
+        ("binlog.2", version_7(&later)),
+    ]);
+    let jobs = open(&disk).jobs;
+    assert_eq!(jobs.keys().collect::<Vec<_>>(), [&JobId(2), &JobId(4)]);
+    let bytes = disk.contents("binlog.3");
+    let end = 1 + bytes.iter().rposition(|byte| *byte != 0).unwrap();
+    // Two marks, each with its frame.
+    for index in end - 36..end {
+        let mut damaged = bytes.clone();
+        damaged[index] ^= 1;
+        disk.put("binlog.3", &damaged);
+        match start(&disk) {
+            Ok(opened) => assert_eq!(opened.jobs, jobs, "{index}"),
+            Err(error) => assert!(error.to_string().starts_with("binlog.3 is damaged")),
+        }
+    }
+}
+
+/// Somebody has put it back while the takeover was interrupted.
+#[test]
+fn a_damaged_file_before_those_of_beanstalkd_stays() {
+    let mut left_alone = 0;
+    for operations in 0.. {
+        let disk = disk_with(&[
+            ("binlog.1", vec![0; 4096]),
+            ("binlog.2", version_7(&[put(1, b"one\r\n")])),
+        ]);
+        disk.stop_after(operations);
+        if start(&disk).is_ok() {
+            break;
+        }
+        let disk = disk.state().kill();
+        disk.put("binlog.1", b"neither of beanstalkd nor of ours");
+        if start(&disk).is_ok() {
+            left_alone += 1;
+            assert!(disk.names().contains(&"binlog.1".into()), "{operations}");
+        }
+    }
+    assert!(left_alone > 0);
+}
+
+#[test]
+fn a_log_goes_on_and_starts_again_with_the_last_possible_number() {
+    let last_but_two = format!("binlog.{}", u32::MAX - 2);
+    let disk = disk_with(&[(&last_but_two, version_7(&[put(1, b"one\r\n")]))]);
+    let mut server = Server::open(&disk);
+    let random = &mut Random::new(1);
+    while server.log.stats().current_index < u32::MAX {
+        assert!(server.put(900, random) && server.commit());
+        server.log.flush_and_recycle().unwrap();
+    }
+    assert!(server.put(900, random) && server.commit());
+    assert_eq!(open(&disk).jobs, server.jobs);
+}
+
 #[test]
 fn jobs_encoded_for_beanstalkd_are_read_back() {
     let mut file = import::FILE_START.to_vec();
