@@ -5,7 +5,7 @@
 //!
 //! (Before the threads run, while the log is opened or copied, the thread that needs a
 //! file does this work. The writer gives a prepared segment its name when the segment
-//! begins, and on a full disk removes another one if the name needs a block.)
+//! begins, and on a full disk removes another one if the name or a write needs a block.)
 //!
 //! A new file is filled with zeros that are really written. So its room is allocated,
 //! and a later write to these blocks need not change the file system's metadata, which
@@ -338,8 +338,8 @@ impl Binlog {
         Ok(tail.end)
     }
 
-    /// For a full disk, when a name needs a block: removes a prepared segment, so that the
-    /// disk has its room. Returns whether that was possible.
+    /// For a full disk, when a name or a write needs another block: removes a prepared
+    /// segment, so that the disk has its room. Returns whether that was possible.
     pub(super) fn free_prepared(&self) -> bool {
         let take = || self.tail().take_prepared(0);
         while let Some(prepared) = take() {

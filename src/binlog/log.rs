@@ -25,7 +25,7 @@
 //! variable on which all wait for the writing thread, each sync would wake all
 //! of them, and most would learn that they have to wait for the next sync.
 
-use super::error::Error;
+use super::error::{Error, is_full};
 use super::files::{Prepared, name_segment};
 use super::format::{FRAME_LEN, Frame, Header, Place, Record, segment_name};
 use super::storage::File;
@@ -387,16 +387,16 @@ impl Writer {
         let (mut steps, end) = binlog.tail().take(empty);
         for step in &steps {
             match step {
-                Step::Write(record) => self.write_record(record).map_err(fail)?,
+                Step::Write(record) => self.write_record(record, binlog).map_err(fail)?,
                 Step::Begin(header, prepared) => {
-                    self.flush_with_end().map_err(fail)?;
+                    self.flush_with_end(binlog).map_err(fail)?;
                     binlog.sync_written(self.lsn())?;
                     self.begin_segment(header, prepared, binlog).map_err(fail)?;
                 }
             }
         }
         if !steps.is_empty() {
-            self.flush_with_end().map_err(fail)?;
+            self.flush_with_end(binlog).map_err(fail)?;
         }
         steps.clear();
         steps.shrink_to(MOST_STEPS_KEPT);
@@ -415,7 +415,7 @@ impl Writer {
         self.place.offset + self.gathered.len() as u64
     }
 
-    fn write_record(&mut self, record: &Record) -> Result<(), Error> {
+    fn write_record(&mut self, record: &Record, binlog: &Binlog) -> Result<(), Error> {
         let offset = self.end();
         let place = Place {
             offset,
@@ -426,20 +426,25 @@ impl Writer {
         let synced = segment.synced_to.load(Ordering::Acquire) - segment.start;
         let body = record.encode(place, synced, &mut self.gathered);
         if body.len() >= UNCOPIED_BODY {
-            return self.flush(body);
+            return self.flush(body, binlog);
         }
         self.gathered.extend_from_slice(body);
         match self.gathered.len() >= GATHER {
-            true => self.flush(&[]),
+            true => self.flush(&[], binlog),
             false => Ok(()),
         }
     }
 
-    /// Writes what is gathered, and these bytes after it.
-    fn flush(&mut self, body: &[u8]) -> Result<(), Error> {
+    /// Writes what is gathered, and these bytes after it. A file system that copies on
+    /// write needs room for that. On a full disk it gets that of prepared segments.
+    fn flush(&mut self, body: &[u8], binlog: &Binlog) -> Result<(), Error> {
         let pieces = [&self.gathered, body].into_iter();
         for bytes in pieces.filter(|bytes| !bytes.is_empty()) {
-            let written = self.segment.file.write_at(bytes, self.place.offset);
+            let write = || self.segment.file.write_at(bytes, self.place.offset);
+            let mut written = write();
+            while written.as_ref().is_err_and(is_full) && binlog.free_prepared() {
+                written = write();
+            }
             written.map_err(Error::on("write", segment_name(self.place.number)))?;
             self.place.offset += bytes.len() as u64;
         }
@@ -450,11 +455,11 @@ impl Writer {
     /// Flushes, and writes zeros after the last record: what follows may be left
     /// over from an earlier use of the file, and recovery would take that for a
     /// record which is torn.
-    fn flush_with_end(&mut self) -> Result<(), Error> {
+    fn flush_with_end(&mut self, binlog: &Binlog) -> Result<(), Error> {
         let zeros = FRAME_LEN.min(self.segment.file_len.saturating_sub(self.end()));
         self.gathered
             .resize(self.gathered.len() + zeros as usize, 0);
-        self.flush(&[])?;
+        self.flush(&[], binlog)?;
         self.place.offset -= zeros;
         Ok(())
     }

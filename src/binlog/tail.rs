@@ -44,8 +44,8 @@
 //! slices. While less than two full lengths are left, each slice waits until what was
 //! appended before it is written and the obsolete segments are recycled
 //! ([`has_backpressure`](Tail::has_backpressure)). A single slice may still need more
-//! than all this, if segments are very short. Then a segment grows beyond its file,
-//! which needs more of the disk.
+//! than all this, if segments are very short. Then a segment grows beyond its file. If
+//! the disk is full, prepared segments are removed for that, one after the other.
 
 use super::error::Error;
 use super::files::{Prepared, Room, Upkeep};
@@ -429,7 +429,7 @@ impl Tail {
         let all = self.capacity?.saturating_sub(LEFT_BY_PUT as u64 * full);
         let half = (all / FREE_PART).max(full / 2) / 2;
         let used = self.live.used_bytes + self.rest();
-        let empty = self.live.file_bytes.saturating_sub(used);
+        let empty = self.live.file_bytes - used;
         Some(all.saturating_sub(half + half.max(empty)))
     }
 
@@ -527,7 +527,9 @@ impl Tail {
         let too_long = prepared.clone().find(|(_, prepared)| prepared.len > full);
         let too_short = prepared.filter(|(_, prepared)| prepared.len < full);
         match (too_long, too_short.max_by_key(|(_, prepared)| prepared.len)) {
-            _ if count > most => Some(Work::Remove(count - 1)),
+            _ if count > LEFT_BY_PUT + 1 + usize::from(full > short) => {
+                Some(Work::Remove(count - 1))
+            }
             (Some((index, _)), _) => Some(Work::Resize(index, full)),
             _ if count < wanted => Some(Work::Prepare(short)),
             (_, Some((index, prepared))) => {
@@ -554,7 +556,7 @@ pub(super) struct LiveBytes {
     pub next_id: JobId,
     /// What the latest puts of live jobs take together at their longest.
     pub total: u64,
-    /// How many bytes of records and headers there are, and how long the files began.
+    /// How many bytes of records and headers there are, and how long the files are.
     pub used_bytes: u64,
     pub file_bytes: u64,
     /// The length of the longest segment, when one was last begun or removed.
@@ -567,7 +569,7 @@ pub(super) struct Segment {
     /// The lowest id that a job can have which was put here first. (New jobs have
     /// increasing ids.)
     first_id: JobId,
-    /// How many bytes of records and header it has, and with which length its file began.
+    /// How many bytes of records and header it has, and how long its file is.
     used_bytes: u64,
     pub file_bytes: u64,
     /// What the latest puts of live jobs in this segment take at their longest.
@@ -624,9 +626,14 @@ impl LiveBytes {
         }
     }
 
-    /// The current segment has this many bytes more.
+    /// The current segment has this many bytes more, and so has its file where they do
+    /// not fit.
     pub fn append(&mut self, len: u64) {
-        self.segments.back_mut().expect(HAS_SEGMENT).used_bytes += len;
+        let newest = self.segments.back_mut().expect(HAS_SEGMENT);
+        newest.used_bytes += len;
+        let grown = newest.used_bytes.saturating_sub(newest.file_bytes);
+        newest.file_bytes += grown;
+        self.file_bytes += grown;
         self.used_bytes += len;
     }
 
@@ -1133,6 +1140,26 @@ mod tests {
         let garbage = 6 * BLOCK - 20_000;
         let bound = 1024 + 5000 + (20_000 - 4 * BLOCK) / 4;
         assert_eq!(much(with_many), Some(bound - garbage + 1));
+    }
+
+    #[test]
+    fn the_size_of_the_log_counts_what_a_segment_has_grown_beyond_its_file() {
+        let jobs = jobs(1, 0);
+        let mut tail = new(1, 4096);
+        tail.append(&[Change::Put(JobId(1))], &jobs);
+        fill(&mut tail.live, 4096);
+        for _ in 0..100 {
+            tail.append(&[UPDATE], &jobs);
+        }
+        assert_eq!(tail.file_len(), 4096 + 100 * UPDATE_LEN);
+    }
+
+    #[test]
+    fn no_upkeep_is_needed_when_all_files_for_a_long_put_are_there() {
+        let mut tail = tail(&[2 * BLOCK; 4]);
+        let _room = tail.wait_for_room(ROOM + 1);
+        assert_eq!(tail.next_work(tail.end, MOST), None);
+        assert!(!tail.needs_upkeep());
     }
 
     // Live bytes.

@@ -300,6 +300,19 @@ fn a_copy_that_shares_its_blocks_takes_no_room_that_deletes_need() {
     }
 }
 
+/// As on each file system that copies on write, and after a copy that shares blocks.
+#[test]
+fn a_write_that_needs_another_block_on_a_full_disk_gets_that_of_a_prepared_segment() {
+    let (disk, mut server, _) = jobs_put(2000, 100);
+    settle(&mut server);
+    disk.copy_segments_by_reflink();
+    fill_by_others(&disk);
+    for id in 1..=2000 {
+        server.delete(JobId(id));
+        settle(&mut server);
+    }
+}
+
 /// Where there is no room for blocks of its own, the server goes on beside
 /// them as far as it can.
 #[test]

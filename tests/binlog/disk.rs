@@ -219,6 +219,20 @@ impl Disk {
         }
     }
 
+    /// The segments are copied, without the prepared ones, and the copies share their
+    /// blocks.
+    pub fn copy_segments_by_reflink(&self) {
+        let state = &mut *self.state();
+        let segments = state
+            .names
+            .iter()
+            .filter(|(name, _)| !name.contains("spare"));
+        for (_, &segment) in segments {
+            let file = &mut state.files[segment];
+            file.shared = (0..file.allocated / BLOCK).collect();
+        }
+    }
+
     /// How many files were ever made, and how many times one of them was given a
     /// mebibyte or more at once.
     pub fn made(&self) -> (usize, u64) {
