@@ -98,7 +98,7 @@ struct Outbox {
     worker: WorkerState,
     /// How many more bytes the socket takes for certain.
     socket_space: usize,
-    /// The server is ending: no `reserve` gets an answer any more.
+    /// The server or the connection is ending: no `reserve` gets an answer any more.
     is_stopped: bool,
 }
 
@@ -473,9 +473,11 @@ impl Outbox {
         }
     }
 
-    /// Forgets everything: the connection has ended, and waits for no answer.
+    /// Forgets everything: the connection has ended. If the worker waits for an answer, it
+    /// ends: the engine still holds that it waits, so it may execute nothing more.
     fn clear(&mut self) {
-        (self.ready, self.waiting, self.sending, self.answer) = Default::default();
+        (self.ready, self.waiting, self.sending) = Default::default();
+        self.is_stopped = true;
     }
 }
 
@@ -689,6 +691,16 @@ mod tests {
             assert_eq!(receive(&mut theirs, expected.len()), expected);
             assert_eq!(received(client, theirs).len(), length);
         }
+    }
+
+    /// Another thread learns that the storage is lost just when the worker begins to wait.
+    #[test]
+    fn a_waiting_client_gets_no_answer_once_the_storage_is_lost() {
+        let (client, _theirs) = client();
+        client.outbox().answer = Answer::Awaited;
+        client.outbox().clear();
+        client.flush().unwrap();
+        assert!(matches!(client.outbox().answer, Answer::Awaited));
     }
 
     #[test]
