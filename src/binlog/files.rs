@@ -330,8 +330,9 @@ impl Binlog {
     /// Begins another segment, before any file is prepared for it: in a short one, since the
     /// disk may be full. Returns where the log ends then.
     pub(super) fn begin_segment(&self) -> Result<Lsn, Error> {
+        let name = self.tail().upkeep.next_name();
+        let made = prepare(&*self.storage, name, BLOCK, BLOCK)?;
         let mut tail = self.tail();
-        let made = prepare(&*self.storage, tail.upkeep.next_name(), BLOCK, BLOCK)?;
         tail.prepared.push(made);
         let none_left = || Error::Refused("no number is left for another segment".into());
         tail.begin_segment(0).ok_or_else(none_left)?;
