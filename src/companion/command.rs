@@ -6,9 +6,9 @@
 //! there.
 
 use crate::failure::{Failure, Outcome, Status};
-use crate::server::address::{ADDRESS_VARIABLE, Address, Server};
-use crate::server::client::Client;
-use crate::server::tubes::{Pattern, Patterns};
+use crate::remote::address::{ADDRESS_VARIABLE, Address, Server};
+use crate::remote::client::Client;
+use crate::remote::patterns::{Pattern, Patterns};
 use crate::text::json::{self, Json};
 use crate::text::output::{complain, print};
 use crate::values::{Parse, parse};

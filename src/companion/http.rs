@@ -10,7 +10,7 @@
 //! phrases of statuses, and TLS.
 
 use crate::failure::{Failure, Outcome};
-use crate::server::reply::number;
+use crate::remote::reply::number;
 use crate::text::output::complain;
 use httparse::Status::{Complete, Partial};
 use std::fmt::Display;

@@ -5,7 +5,7 @@
 //! protocol, the reading of command lines, and the reading side of the binlog.
 //!
 //! ```text
-//!  LOOKING,  ──> commands ──> command ──> server ──> text ──> failure
+//!  LOOKING,  ──> commands ──> command ──> remote ──> text ──> failure
 //!  CHANGING                  (type of    (speaks    (writes  (errors and
 //!  (here)                    a command)  to it)     output)  statuses)
 //! ```
@@ -20,11 +20,11 @@ mod commands {
     //! The commands: a module for each one, or for a few that are alike. No command
     //! uses another.
 
-    pub mod acts;
     pub mod binlog;
+    pub mod change;
+    pub mod check;
     pub mod console;
     pub mod dump;
-    pub mod health;
     pub mod ls;
     pub mod metrics;
     pub mod put;
@@ -33,13 +33,14 @@ mod commands {
     pub mod stats;
     pub mod tail;
     pub mod top;
+    pub mod why;
     pub mod work;
 }
 pub mod failure;
 mod http;
 pub mod inspection;
-mod jobs;
-pub mod server;
+pub mod remote;
+mod selection;
 mod signals;
 pub mod text;
 pub mod values;
@@ -48,11 +49,12 @@ use clap::Args;
 use clap::error::ErrorKind;
 use command::{Entry, Interval, Invocation, Run, program, said};
 use commands::{
-    acts, binlog, console, dump, health, ls, metrics, put, raw, reserve, stats, tail, top, work,
+    binlog, change, check, console, dump, ls, metrics, put, raw, reserve, stats, tail, top, why,
+    work,
 };
 use failure::{Failure, Outcome};
-use server::address::{ADDRESS_VARIABLE, Address, DEFAULT_PORT, Server, warn_of};
-use server::client::PATIENCE;
+use remote::address::{ADDRESS_VARIABLE, Address, DEFAULT_PORT, Server, warn_of};
+use remote::client::PATIENCE;
 use std::ffi::OsString;
 use std::process::ExitCode;
 use text::output::{complain, note, print, speak_for};
@@ -63,12 +65,12 @@ use values::Parse;
 const LOOKING: &[Entry] = &[
     Entry::of::<top::Top>("top", "show servers and their tubes on a live screen"),
     Entry::of::<console::Serve>("console", "serve a page for the browser that shows servers, tubes and jobs"),
-    Entry::of::<health::Why>("why", "say what keeps jobs from being done, the worst first"),
+    Entry::of::<why::Why>("why", "say what keeps jobs from being done, the worst first"),
     Entry::of::<stats::Stats>("stats", "show the statistics of the server, of a tube or of a job"),
     Entry::of::<stats::List>("tubes", "list the tubes and what is in them"),
     Entry::of::<stats::Clients>("clients", "list the connections: who puts, who works and who waits"),
     Entry::of::<metrics::Metrics>("metrics", "write the statistics as text for Prometheus, or serve them"),
-    Entry::of::<health::Check>("check", "say in one line whether a server is well, for monitoring"),
+    Entry::of::<check::Check>("check", "say in one line whether a server is well, for monitoring"),
     Entry::of::<stats::Ping>("ping", "measure how fast servers answer"),
     Entry::of::<tail::Tail>("tail", "show jobs as they are put, of all tubes or of some"),
     Entry::of::<ls::Ls>("ls", "list the jobs of a server or of some tubes"),
@@ -84,17 +86,17 @@ const CHANGING: &[Entry] = &[
     Entry::of::<put::Put>("put", "put jobs into a tube and print their ids"),
     Entry::of::<dump::Load>("load", "put the jobs of a dump into a server"),
     Entry::of::<reserve::Reserve>("reserve", "take jobs and write their bodies; delete, bury or release them then"),
-    Entry::of::<acts::Edit>("edit", "change the body of a job in $EDITOR, and put it again"),
-    Entry::of::<acts::Delete>("delete", "delete jobs"),
-    Entry::of::<acts::Bury>("bury", "bury jobs"),
-    Entry::of::<acts::Release>("release", "make jobs ready, or delayed, with a new priority if wanted"),
-    Entry::of::<acts::KickJob>("kick-job", "make buried or delayed jobs ready"),
-    Entry::of::<acts::Kick>("kick", "make N (default: 1) buried jobs ready, or delayed ones if none is buried"),
-    Entry::of::<acts::Pause>("pause", "let nothing be reserved from tubes for TIME; 0 ends that"),
-    Entry::of::<acts::Resume>("resume", "end the pause of tubes"),
-    Entry::of::<acts::Clear>("clear", "delete the ready, delayed and buried jobs of tubes, after a question"),
-    Entry::of::<acts::Transferred<true>>("move", "move the jobs of a tube to another, on this server or another"),
-    Entry::of::<acts::Transferred<false>>("copy", "copy the jobs of a tube to another, on this server or another"),
+    Entry::of::<change::Edit>("edit", "change the body of a job in $EDITOR, and put it again"),
+    Entry::of::<change::Delete>("delete", "delete jobs"),
+    Entry::of::<change::Bury>("bury", "bury jobs"),
+    Entry::of::<change::Release>("release", "make jobs ready, or delayed, with a new priority if wanted"),
+    Entry::of::<change::KickJob>("kick-job", "make buried or delayed jobs ready"),
+    Entry::of::<change::Kick>("kick", "make N (default: 1) buried jobs ready, or delayed ones if none is buried"),
+    Entry::of::<change::Pause>("pause", "let nothing be reserved from tubes for TIME; 0 ends that"),
+    Entry::of::<change::Resume>("resume", "end the pause of tubes"),
+    Entry::of::<change::Clear>("clear", "delete the ready, delayed and buried jobs of tubes, after a question"),
+    Entry::of::<change::Transferred<true>>("move", "move the jobs of a tube to another, on this server or another"),
+    Entry::of::<change::Transferred<false>>("copy", "copy the jobs of a tube to another, on this server or another"),
     Entry::of::<work::Work>("work", "run a command for each job, the body on its standard input"),
     Entry::of::<raw::Raw>("raw", "speak the protocol: one command, a script from a pipe, or a prompt"),
 ];

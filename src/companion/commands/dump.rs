@@ -6,15 +6,15 @@
 
 use crate::command::{INPUT, Invocation, Run, Tubes};
 use crate::failure::{Failure, Outcome, Status};
-use crate::server::finder::{self, MOST, Scope, each_body, jobs_of};
-use crate::server::form::{DUMP_VERSION, Line, Source, job_to_json};
-use crate::server::stats::State;
-use crate::server::trouble::{jobs, listed};
-use crate::server::tubes::stats_of;
-use crate::server::writer::{NewJob, Writer};
+use crate::remote::facts::State;
+use crate::remote::finder::{self, MOST, Scope, each_body, jobs_of};
+use crate::remote::form::{DUMP_VERSION, Line, Source, job_to_json};
+use crate::remote::tubes::stats_of;
+use crate::remote::writer::{NewJob, Writer};
 use crate::signals::interrupts;
 use crate::text::json::{self, Json, json};
 use crate::text::output::{Output, Progress, WholeFile, complain, print};
+use crate::text::{jobs, listed};
 use crate::values::parse;
 use beanpole::protocol::TubeName;
 use clap::{Args, ValueHint};

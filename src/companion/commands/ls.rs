@@ -3,11 +3,11 @@
 
 use crate::command::{Invocation, Run, Tubes, ids};
 use crate::failure::{Outcome, Status};
-use crate::jobs::Conditions;
-use crate::server::client::{Client, job};
-use crate::server::finder::each_body;
-use crate::server::form::{Bodies, job_to_json};
-use crate::server::stats::{JobFacts, State};
+use crate::remote::client::{Client, job};
+use crate::remote::facts::{JobFacts, State};
+use crate::remote::finder::each_body;
+use crate::remote::form::{Bodies, job_to_json};
+use crate::selection::Conditions;
 use crate::text::output::{Output, complain, width};
 use crate::text::{beginning, span};
 use crate::values::parse;

@@ -8,11 +8,12 @@
 use crate::command::{Invocation, Run, last_of};
 use crate::failure::{Failure, Outcome};
 use crate::http::{self, Answer, Request, Site};
-use crate::server::address::Server;
-use crate::server::client::Client;
-use crate::server::stats::{Facts, State};
-use crate::server::tubes::{Pattern, Patterns, Sample};
-use crate::server::watch::Known;
+use crate::remote::address::Server;
+use crate::remote::client::Client;
+use crate::remote::facts::{Facts, State};
+use crate::remote::patterns::{Pattern, Patterns};
+use crate::remote::tubes::Sample;
+use crate::remote::watch::Known;
 use crate::signals::end_at_signals;
 use crate::text::output::{WholeFile, complain, note, print};
 use crate::values::parse;

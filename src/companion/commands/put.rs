@@ -2,10 +2,10 @@
 
 use crate::command::{INPUT, Invocation, Run};
 use crate::failure::{Failure, Outcome, Status};
-use crate::server::client::Client;
-use crate::server::form::{Line, Source};
-use crate::server::reply::Reply;
-use crate::server::writer::{self, NewJob, Writer, Written};
+use crate::remote::client::Client;
+use crate::remote::form::{Line, Source};
+use crate::remote::reply::Reply;
+use crate::remote::writer::{self, NewJob, Writer, Written};
 use crate::text::output::{Output, complain};
 use crate::values::parse;
 use beanpole::protocol::framing::MAX_LINE;

@@ -10,8 +10,8 @@
 
 use crate::command::{Invocation, Run};
 use crate::failure::{Failure, Outcome, Status};
-use crate::server::client::{Client, Event};
-use crate::server::reply::RawReply;
+use crate::remote::client::{Client, Event};
+use crate::remote::reply::RawReply;
 use crate::signals::{Calls, SIGINT};
 use crate::text::output::{self, Output, print};
 use crate::text::shown;

@@ -7,13 +7,13 @@
 
 use crate::command::{Invocation, Run, Tubes};
 use crate::failure::{Outcome, Status};
-use crate::server::act::{Act, send, send_each};
-use crate::server::client::{self, Client};
-use crate::server::finder::Room;
-use crate::server::form::Bodies;
-use crate::server::reply::Job;
-use crate::server::stats::JobFacts;
-use crate::server::writer::NewJob;
+use crate::remote::act::{Act, send, send_each};
+use crate::remote::client::{self, Client};
+use crate::remote::facts::JobFacts;
+use crate::remote::finder::Room;
+use crate::remote::form::Bodies;
+use crate::remote::reply::Job;
+use crate::remote::writer::NewJob;
 use crate::text::output::{Output, complain};
 use crate::values::parse;
 use beanpole::protocol::{JobId, Seconds};

@@ -5,12 +5,13 @@
 
 use crate::command::{Interval, Invocation, Run, Tubes, last_of, word};
 use crate::failure::{Failure, Outcome, Status};
-use crate::server::address::Server;
-use crate::server::client::Client;
-use crate::server::finder::connections;
-use crate::server::reply::Reply;
-use crate::server::stats::Facts;
-use crate::server::tubes::{Column, Pattern, stats_of};
+use crate::remote::address::Server;
+use crate::remote::client::Client;
+use crate::remote::facts::Facts;
+use crate::remote::finder::connections;
+use crate::remote::patterns::Pattern;
+use crate::remote::reply::Reply;
+use crate::remote::tubes::{Column, stats_of};
 use crate::signals::{Calls, SIGINT, SIGTERM};
 use crate::text::json::{Json, float, json};
 use crate::text::output::Output;

@@ -8,11 +8,11 @@
 
 use crate::command::{Interval, Invocation, Run, Tubes};
 use crate::failure::{Failure, Outcome, Status};
-use crate::server::client::Client;
-use crate::server::finder::{bodies, jobs_of, probe};
-use crate::server::form::job_to_json;
-use crate::server::stats::JobFacts;
-use crate::server::tubes::Patterns;
+use crate::remote::client::Client;
+use crate::remote::facts::JobFacts;
+use crate::remote::finder::{bodies, jobs_of, probe};
+use crate::remote::form::job_to_json;
+use crate::remote::patterns::Patterns;
 use crate::text::output::Output;
 use crate::text::shown;
 use crate::values::parse;

@@ -59,8 +59,8 @@ pub fn disturbs(character: char) -> bool {
 /// This is the only way for bytes of a server to become text: what a [reply]
 /// or a [document] says went through it, so it can be written anywhere.
 ///
-/// [reply]: crate::server::reply
-/// [document]: crate::server::stats
+/// [reply]: crate::remote::reply
+/// [document]: crate::remote::facts
 pub fn shown(bytes: &[u8], lines: bool) -> String {
     let is_escaped = |c: char| disturbs(c) && !(lines && matches!(c, '\n' | '\t'));
     let mut text = String::with_capacity(bytes.len());
@@ -115,6 +115,28 @@ impl Colour {
 /// <https://no-color.org> describes.
 fn are_wanted() -> bool {
     std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+/// '1 job is ready' or '7 jobs are ready'.
+pub fn jobs(count: u64, state: &str) -> String {
+    match count {
+        0 => format!("no job is {state}"),
+        1 => format!("1 job is {state}"),
+        _ => format!("{count} jobs are {state}"),
+    }
+}
+
+/// How many of several things are named at most.
+pub const NAMED: usize = 5;
+
+/// These in a row, the first few of them by name.
+pub fn listed(all: &[impl ToString]) -> String {
+    let named: Vec<_> = all.iter().take(NAMED).map(ToString::to_string).collect();
+    let more = match all.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    named.join(", ") + &more
 }
 
 #[cfg(test)]

@@ -4,9 +4,9 @@
 
 #![no_main]
 
-use companion::server::address::Address;
-use companion::server::reply::{LARGEST_BODY, Parsed, RawReply};
-use companion::server::stats::{Facts, JobFacts, tubes};
+use companion::remote::address::Address;
+use companion::remote::reply::{LARGEST_BODY, Parsed, RawReply};
+use companion::remote::facts::{Facts, JobFacts, tubes};
 use companion::text::json;
 use libfuzzer_sys::fuzz_target;
 

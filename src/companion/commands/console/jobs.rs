@@ -6,17 +6,17 @@ use super::site::{optional, read};
 use crate::command::word;
 use crate::failure::{Failure, Outcome};
 use crate::http::Request;
-use crate::jobs::contains;
-use crate::server::act::{self, Act, Task};
-use crate::server::client::{self, Client};
-use crate::server::finder::{Scope, Walk, each_body, near};
-use crate::server::reply::Reply;
-use crate::server::stats::{JobFacts, State, free_states};
-use crate::server::watch::Watched;
-use crate::server::writer::{NewJob, Transfer, Writer, Written};
+use crate::remote::act::{Act, Task, WhenFree, kick_some, why_not};
+use crate::remote::client::{self, Client};
+use crate::remote::facts::{JobFacts, State, free_states};
+use crate::remote::finder::{self, Scope, Walk, each_body, near};
+use crate::remote::reply::Reply;
+use crate::remote::watch::Watched;
+use crate::remote::writer::{NewJob, Transfer, Writer, Written};
+use crate::selection::contains;
 use crate::text::json::{Json, json, to_base64};
 use crate::text::{beginning, counted};
-use beanpole::protocol::{JobId, TubeName};
+use beanpole::protocol::{JobId, Seconds, TubeName};
 use std::time::{Duration, Instant};
 
 /// How many jobs a page has at most.
@@ -197,9 +197,9 @@ pub fn carry_out(client: &mut Client, server: &Watched, request: &Request) -> Ou
             let priority = Some(read(request, "priority")?);
             (Act::Release(priority, read(request, "delay")?), "released")
         }
-        "kick" => return act::kick(client, &tube()?, read(request, "count")?),
-        "pause" => return act::pause(client, &tube()?, read(request, "time")?),
-        "clear" => return act::clear(client, &tube()?, &states(request)?, most(request)?),
+        "kick" => return kick(client, &tube()?, read(request, "count")?),
+        "pause" => return pause(client, &tube()?, read(request, "time")?),
+        "clear" => return clear(client, &tube()?, &states(request)?, most(request)?),
         "put" => return put(server.connect()?, request),
         "move" => return move_jobs(client, server.connect()?, request),
         other => return Failure::usage(format!("there is no change '{other}'")),
@@ -208,7 +208,7 @@ pub fn carry_out(client: &mut Client, server: &Watched, request: &Request) -> Ou
     let ids: Vec<JobId> = ids.split_whitespace().map(word).collect::<Outcome<_>>()?;
     let mut said = Vec::new();
     for id in &ids {
-        said.push(act::act(client, action, *id)?);
+        said.push(act(client, action, *id)?);
     }
     // For many jobs: how many were changed, and why the others were not.
     let (well, ill): (Vec<_>, Vec<_>) = said.into_iter().partition(|said| said.starts_with(done));
@@ -260,11 +260,59 @@ fn move_jobs(client: &mut Client, target: Client, request: &Request) -> Outcome<
         return Failure::usage("both are the same tube");
     }
     let most = most(request)?;
-    let ids = act::found(client, &from, &states(request)?, most)?;
+    let ids = found(client, &from, &states(request)?, most)?;
     let (mut transfer, mut task) = (Transfer::new(target, to.clone(), true), Task::quiet(most));
     let outcome = task.carry_out(&mut transfer, client, &ids, false);
     let said = format!("moved {} of {from} to {to}", counted(task.done, "job"));
     outcome
         .map(|()| said.clone())
         .map_err(|failure| failure.about(said))
+}
+
+/// Kicks up to `bound` jobs of a tube, and says how many.
+fn kick(client: &mut Client, tube: &TubeName, bound: u32) -> Outcome<String> {
+    let jobs = counted(kick_some(client, tube, bound)?.into(), "job");
+    Ok(format!("kicked {jobs} of {tube}"))
+}
+
+/// Pauses a tube, or ends its pause with 0 seconds.
+fn pause(client: &mut Client, tube: &TubeName, time: Seconds) -> Outcome<String> {
+    let Seconds(seconds) = time;
+    let reply = client.call(format_args!("pause-tube {tube} {seconds}"))?;
+    Ok(match (reply.is_done("pause-tube")?, seconds) {
+        (true, 0) => format!("ended the pause of {tube}"),
+        (true, _) => format!("paused {tube} for {seconds} s"),
+        (false, _) => format!("there is no tube {tube} any more"),
+    })
+}
+
+/// Deletes up to `most` jobs of a tube in these states.
+fn clear(client: &mut Client, tube: &TubeName, states: &[State], most: u64) -> Outcome<String> {
+    let ids = found(client, tube, states, most)?;
+    let mut task = Task::quiet(most);
+    task.carry_out(&mut WhenFree(Act::Delete, None), client, &ids, false)?;
+    Ok(format!("deleted {} of {tube}", counted(task.done, "job")))
+}
+
+/// Up to `most` jobs of a tube in these states.
+fn found(client: &mut Client, tube: &TubeName, states: &[State], most: u64) -> Outcome<Vec<JobId>> {
+    let scope = Scope::of(tube, states);
+    let most = usize::try_from(most).unwrap_or(usize::MAX);
+    let (jobs, _) = finder::all(client, &scope, most)?;
+    Ok(jobs.into_iter().map(|(id, _)| id).collect())
+}
+
+/// Does this to a job.
+fn act(client: &mut Client, act: Act, id: JobId) -> Outcome<String> {
+    if !act.to(client, &[id])?.is_empty() {
+        let facts = client.facts(&format!("stats-job {id}"))?;
+        return Ok(why_not(id, facts.as_ref().map(|facts| facts.text("state"))));
+    }
+    Ok(match act {
+        Act::Delete => format!("deleted job {id}"),
+        Act::Kick => format!("kicked job {id}"),
+        Act::Bury(_) => format!("buried job {id}"),
+        Act::Release(_, Seconds(0)) => format!("job {id} is ready"),
+        Act::Release(_, Seconds(delay)) => format!("job {id} is delayed for {delay} s"),
+    })
 }

@@ -1,7 +1,7 @@
 //! `console`: a page for the browser that shows servers, their tubes and their
 //! jobs and, if it is allowed, changes them.
 //!
-//! Each server is [watched](crate::server::watch), whether or not a page is
+//! Each server is [watched](crate::remote::watch), whether or not a page is
 //! open. The threads of [`crate::http`] answer browsers from what is known, and
 //! ask the server only for jobs: [`site`] is all that can be asked for, [`jobs`]
 //! answers questions about jobs and makes changes. The page itself is in the
@@ -14,7 +14,7 @@ mod site;
 use crate::command::{Invocation, Run};
 use crate::failure::{Failure, Outcome};
 use crate::http;
-use crate::server::watch::Watched;
+use crate::remote::watch::Watched;
 use crate::signals::end_at_signals;
 use crate::text::output::note;
 use clap::{Args, ValueHint};

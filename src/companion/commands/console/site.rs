@@ -9,11 +9,12 @@
 use super::jobs;
 use crate::failure::{Failure, Outcome};
 use crate::http::{Answer, Request, Site};
-use crate::server::client::Client;
-use crate::server::curves::{self, SPANS};
-use crate::server::trouble::sentences;
-use crate::server::tubes::{Column, matches};
-use crate::server::watch::{Known, Tube, Watched, sorted};
+use crate::remote::client::Client;
+use crate::remote::curves::{self, SPANS};
+use crate::remote::patterns::matches;
+use crate::remote::trouble::sentences;
+use crate::remote::tubes::Column;
+use crate::remote::watch::{Known, Tube, Watched, sorted};
 use crate::text::json::{Json, json};
 use crate::values::Parse;
 use beanpole::protocol::TubeName;
@@ -290,7 +291,7 @@ impl Console {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::address::Address;
+    use crate::remote::address::Address;
 
     /// A console whose server is gone.
     fn console(token: Option<&str>) -> Console {

@@ -1,7 +1,7 @@
 //! `top`: a live screen of servers and their tubes. It only shows: changes
 //! are commands of their own, or buttons of the console.
 //!
-//! Each server is [watched](crate::server::watch). This file knows what is selected and
+//! Each server is [watched](crate::remote::watch). This file knows what is selected and
 //! what keys do; it waits for keys, samples and a new size of the terminal. [`view`]
 //! makes lines of what is known. If the output is not a terminal, they are printed once.
 
@@ -10,8 +10,9 @@ mod view;
 
 use crate::command::{Interval, Invocation, Run, Tubes};
 use crate::failure::{Failure, Outcome, Status};
-use crate::server::tubes::{Column, Patterns};
-use crate::server::watch::{Known, Watched, sorted};
+use crate::remote::patterns::Patterns;
+use crate::remote::tubes::Column;
+use crate::remote::watch::{Known, Watched, sorted};
 use crate::signals::{Calls, SIGHUP, SIGINT, SIGTERM, SIGWINCH, wait_for};
 use crate::text::json::Json;
 use crate::text::output::{self, Output};

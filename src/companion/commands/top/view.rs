@@ -1,10 +1,10 @@
 //! The board as lines of text. This file knows nothing of terminals.
 
 use super::{Board, COLUMNS, Row};
-use crate::server::stats::{JobFacts, State};
-use crate::server::trouble::{Kind, refusal, words};
-use crate::server::tubes::Column;
-use crate::server::watch::Tube;
+use crate::remote::facts::{JobFacts, State};
+use crate::remote::trouble::{Kind, refusal, words};
+use crate::remote::tubes::Column;
+use crate::remote::watch::Tube;
 use crate::text::{Colour, beginning, columns, counted, span};
 
 const KEYS: &str = "q quit  enter look  esc back  s sort  / filter";

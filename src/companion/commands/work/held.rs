@@ -14,9 +14,9 @@
 
 use super::Common;
 use crate::failure::{Failure, Outcome};
-use crate::server::client::{self, Client, Event};
-use crate::server::reply::{Job, Reply};
-use crate::server::stats::{JobFacts, State};
+use crate::remote::client::{self, Client, Event};
+use crate::remote::facts::{JobFacts, State};
+use crate::remote::reply::{Job, Reply};
 use crate::signals::Calls;
 use crate::text::output::complain;
 use std::os::fd::AsFd;

@@ -17,10 +17,10 @@ mod process;
 
 use crate::command::{Invocation, Run};
 use crate::failure::{Failure, Outcome, Status, plain};
-use crate::server::address::{ADDRESS_VARIABLE, Address, Server};
-use crate::server::client::{self, Client, Event};
-use crate::server::reply::Job;
-use crate::server::stats::Facts;
+use crate::remote::address::{ADDRESS_VARIABLE, Address, Server};
+use crate::remote::client::{self, Client, Event};
+use crate::remote::facts::Facts;
+use crate::remote::reply::Job;
 use crate::signals::{Calls, SIGCHLD, SIGHUP, SIGINT, SIGTERM, heeded};
 use crate::text::output::complain;
 use crate::values::parse;

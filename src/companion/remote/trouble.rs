@@ -6,11 +6,11 @@
 //! about those that are reserved. Nothing is changed by it.
 
 use crate::failure::Outcome;
-use crate::server::client::Client;
-use crate::server::finder::{MOST, Scope, Walk, first, jobs_of, near};
-use crate::server::stats::{Facts, JobFacts, State};
-use crate::server::watch::{Growth, Tube};
-use crate::text::span;
+use crate::remote::client::Client;
+use crate::remote::facts::{Facts, JobFacts, State};
+use crate::remote::finder::{MOST, Scope, Walk, first, jobs_of, near};
+use crate::remote::watch::{Growth, Tube};
+use crate::text::{NAMED, jobs, listed, span};
 use beanpole::protocol::{JobId, Key, TubeName};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -160,8 +160,6 @@ const AROUND: u64 = 1000;
 /// Where the server lists no jobs, the search for the next ones ends after this
 /// many ids in a row without one: it is made for each tube.
 const IN_A_ROW: u64 = 100;
-/// How many ids are named at most.
-const NAMED: usize = 5;
 
 /// What is in the way of the jobs of this tube, the worst first; empty if
 /// nothing is.
@@ -328,23 +326,4 @@ fn held(
     found.retain(|job| scope.has(job));
     found.sort_by_key(|job| job.time_left.0);
     Ok(found)
-}
-
-/// '1 job is ready' or '7 jobs are ready'.
-pub fn jobs(count: u64, state: &str) -> String {
-    match count {
-        0 => format!("no job is {state}"),
-        1 => format!("1 job is {state}"),
-        _ => format!("{count} jobs are {state}"),
-    }
-}
-
-/// These in a row, the first few of them by name.
-pub fn listed(all: &[impl ToString]) -> String {
-    let named: Vec<_> = all.iter().take(NAMED).map(ToString::to_string).collect();
-    let more = match all.len().saturating_sub(NAMED) {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
-    named.join(", ") + &more
 }

@@ -2,15 +2,14 @@
 //! read the latest samples.
 
 use crate::failure::{Failure, Outcome};
-use crate::server::address::Server;
-use crate::server::client::Client;
-use crate::server::curves::Curves;
-use crate::server::finder::{bodies, near};
-use crate::server::stats::{Facts, JobFacts, State};
-use crate::server::trouble::{Trouble, has_failed_often, refusal, words};
-use crate::server::tubes::{
-    Column, Each, Patterns, RATES, Sample, TABLE, counters, growth, is_large,
-};
+use crate::remote::address::Server;
+use crate::remote::client::Client;
+use crate::remote::curves::Curves;
+use crate::remote::facts::{Facts, JobFacts, State};
+use crate::remote::finder::{bodies, near};
+use crate::remote::patterns::Patterns;
+use crate::remote::trouble::{Trouble, has_failed_often, refusal, words};
+use crate::remote::tubes::{Column, Each, RATES, Sample, TABLE, counters, growth, is_large};
 use crate::text::json::{Json, float, json};
 use beanpole::protocol::{JobId, TubeName};
 use std::cmp::Reverse;

@@ -13,9 +13,9 @@
 //! ```
 
 use crate::failure::Outcome;
-use crate::server::reply::Job;
-use crate::server::stats::{Facts, State};
-use crate::server::writer::NewJob;
+use crate::remote::facts::{Facts, State};
+use crate::remote::reply::Job;
+use crate::remote::writer::NewJob;
 use crate::text::json::{self, Json, json};
 use crate::text::output::{self, Output, cannot_read, open};
 use crate::text::shown;

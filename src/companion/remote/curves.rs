@@ -6,7 +6,7 @@
 //! because the server was away or was started again, is a gap. A day of one
 //! tube takes 33 kB at most, and the rings grow only as time passes.
 
-use crate::server::tubes::{Each, growth};
+use crate::remote::tubes::{Each, growth};
 use crate::text::json::{Json, json, number_or_text};
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -1,18 +1,16 @@
-//! Acts on jobs: one, or many at a time until a signal ends the work; and what a
-//! person asks for on a screen or a page, which says in words what was done.
+//! Acts on jobs, some at a time, until a signal ends the work.
 //!
 //! In the protocol, only the connection that has reserved a job may bury or
 //! release it. One run of this program is one connection, so it first reserves
 //! the job by its id. This is possible in every state except 'reserved'.
 
 use crate::failure::{Failure, Outcome};
-use crate::server::client::{Client, facts};
-use crate::server::finder::{self, MOST, Scope, jobs_of};
-use crate::server::reply::Reply;
-use crate::server::stats::State;
-use crate::server::writer::NewJob;
+use crate::remote::client::{Client, facts};
+use crate::remote::facts::State;
+use crate::remote::finder::{MOST, jobs_of};
+use crate::remote::reply::Reply;
+use crate::remote::writer::NewJob;
 use crate::signals::interrupts;
-use crate::text::counted;
 use crate::text::output::{Progress, complain};
 use beanpole::protocol::{JobId, Priority, Seconds, TubeName};
 use std::collections::HashMap;
@@ -140,7 +138,7 @@ pub fn complain_of_each(client: &mut Client, ids: &[JobId]) -> Outcome<()> {
 }
 
 /// Why nothing could be done to a job that is in this state, or does not exist.
-fn why_not(id: JobId, state: Option<&str>) -> String {
+pub fn why_not(id: JobId, state: Option<&str>) -> String {
     match state {
         None => format!("there is no job {id}"),
         Some("reserved") => {
@@ -306,57 +304,4 @@ pub fn kick_some(client: &mut Client, tube: &TubeName, bound: u32) -> Outcome<u3
         Reply::Kicked(Some(count)) if count <= bound.into() => Ok(count as u32),
         other => Err(Failure::unexpected(format_args!("kick {bound}"), &other)),
     }
-}
-
-/// Kicks up to `bound` jobs of a tube, and says how many.
-pub fn kick(client: &mut Client, tube: &TubeName, bound: u32) -> Outcome<String> {
-    let jobs = counted(kick_some(client, tube, bound)?.into(), "job");
-    Ok(format!("kicked {jobs} of {tube}"))
-}
-
-/// Pauses a tube, or ends its pause with 0 seconds.
-pub fn pause(client: &mut Client, tube: &TubeName, time: Seconds) -> Outcome<String> {
-    let Seconds(seconds) = time;
-    let reply = client.call(format_args!("pause-tube {tube} {seconds}"))?;
-    Ok(match (reply.is_done("pause-tube")?, seconds) {
-        (true, 0) => format!("ended the pause of {tube}"),
-        (true, _) => format!("paused {tube} for {seconds} s"),
-        (false, _) => format!("there is no tube {tube} any more"),
-    })
-}
-
-/// Deletes up to `most` jobs of a tube in these states.
-pub fn clear(client: &mut Client, tube: &TubeName, states: &[State], most: u64) -> Outcome<String> {
-    let ids = found(client, tube, states, most)?;
-    let mut task = Task::quiet(most);
-    task.carry_out(&mut WhenFree(Act::Delete, None), client, &ids, false)?;
-    Ok(format!("deleted {} of {tube}", counted(task.done, "job")))
-}
-
-/// Up to `most` jobs of a tube in these states.
-pub fn found(
-    client: &mut Client,
-    tube: &TubeName,
-    states: &[State],
-    most: u64,
-) -> Outcome<Vec<JobId>> {
-    let scope = Scope::of(tube, states);
-    let most = usize::try_from(most).unwrap_or(usize::MAX);
-    let (jobs, _) = finder::all(client, &scope, most)?;
-    Ok(jobs.into_iter().map(|(id, _)| id).collect())
-}
-
-/// Does this to a job.
-pub fn act(client: &mut Client, act: Act, id: JobId) -> Outcome<String> {
-    if !act.to(client, &[id])?.is_empty() {
-        let facts = client.facts(&format!("stats-job {id}"))?;
-        return Ok(why_not(id, facts.as_ref().map(|facts| facts.text("state"))));
-    }
-    Ok(match act {
-        Act::Delete => format!("deleted job {id}"),
-        Act::Kick => format!("kicked job {id}"),
-        Act::Bury(_) => format!("buried job {id}"),
-        Act::Release(_, Seconds(0)) => format!("job {id} is ready"),
-        Act::Release(_, Seconds(delay)) => format!("job {id} is delayed for {delay} s"),
-    })
 }

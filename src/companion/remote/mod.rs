@@ -1,6 +1,6 @@
 //! Connections to a server, and what several commands do with one.
 //!
-//! [`client`] is a connection; [`reply`] and [`stats`] are the answers. [`tubes`] takes
+//! [`client`] is a connection; [`reply`] and [`facts`] are the answers. [`tubes`] takes
 //! samples of a server and its tubes. [`watch`] keeps what samples say, for screens and
 //! pages, with [`curves`]; [`trouble`] says what is wrong.
 //! On these are built the [`finder`], which finds jobs and reads them, the
@@ -12,10 +12,11 @@ pub mod act;
 pub mod address;
 pub mod client;
 pub mod curves;
+pub mod facts;
 pub mod finder;
 pub mod form;
+pub mod patterns;
 pub mod reply;
-pub mod stats;
 pub mod trouble;
 pub mod tubes;
 pub mod watch;

@@ -13,9 +13,9 @@
 //! buried and delayed jobs would stay ready.
 
 use crate::failure::{Failure, Outcome, Status};
-use crate::server::client::{Client, facts, job, known};
-use crate::server::reply::{Job, Reply};
-use crate::server::stats::{self, Facts, JobFacts, State};
+use crate::remote::client::{Client, facts, job, known};
+use crate::remote::facts::{self, Facts, JobFacts, State};
+use crate::remote::reply::{Job, Reply};
 use crate::text::output::{Progress, complain};
 use beanpole::protocol::framing::MAX_LINE;
 use beanpole::protocol::{JobId, TubeName};
@@ -231,7 +231,7 @@ fn list(client: &mut Client, line: &str) -> Outcome<Option<(Vec<Facts>, Option<u
     match client.call(line)? {
         Reply::Ok(document) => {
             let wrong = |reason| Failure::Unreachable(format!("{line}: {reason}"));
-            stats::list(&document).map(Some).map_err(wrong)
+            facts::list(&document).map(Some).map_err(wrong)
         }
         Reply::UnknownCommand => Ok(None),
         other => Err(Failure::unexpected(line, &other)),

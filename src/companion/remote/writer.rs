@@ -6,11 +6,11 @@
 //! there this fails.
 
 use crate::failure::{Failure, Outcome};
-use crate::server::act::{Act, Task, Work, as_input, send_each};
-use crate::server::client::{Client, job};
-use crate::server::finder::{Room, bodies, jobs_of};
-use crate::server::reply::Reply;
-use crate::server::stats::{JobFacts, State};
+use crate::remote::act::{Act, Task, Work, as_input, send_each};
+use crate::remote::client::{Client, job};
+use crate::remote::facts::{JobFacts, State};
+use crate::remote::finder::{Room, bodies, jobs_of};
+use crate::remote::reply::Reply;
 use crate::text::counted;
 use crate::text::output::complain;
 use beanpole::protocol::{JobId, Priority, PutOptions, Seconds, TubeName};

@@ -4,13 +4,13 @@
 
 use crate::command::{INPUT, Invocation, Run, Tubes, ids, word};
 use crate::failure::{Failure, Outcome, Status};
-use crate::jobs::{Chosen, Jobs};
-use crate::server::act::{Act, Task, complain_of_each, kick_some};
-use crate::server::address::{Server, warn_of};
-use crate::server::finder::bodies;
-use crate::server::stats::State;
-use crate::server::tubes::{Pattern, Patterns};
-use crate::server::writer::Transfer;
+use crate::remote::act::{Act, Task, complain_of_each, kick_some};
+use crate::remote::address::{Server, warn_of};
+use crate::remote::facts::State;
+use crate::remote::finder::bodies;
+use crate::remote::patterns::{Pattern, Patterns};
+use crate::remote::writer::Transfer;
+use crate::selection::{Chosen, Jobs};
 use crate::text::output::{complain, print};
 use crate::values::parse;
 use beanpole::protocol::{Priority, Seconds, TubeName};

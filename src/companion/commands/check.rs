@@ -1,26 +1,24 @@
-//! Whether a server is well: `check` says it in one line for monitoring, in the manner of
-//! Nagios, and `why` in sentences for people.
+//! `check`: says in one line for monitoring whether a server is well, in the manner of
+//! Nagios.
 //!
 //! The line of `check` has the figures after a bar. The statuses are 0 OK, 1 WARNING,
 //! 2 CRITICAL, 3 UNKNOWN. A limit is `CRITICAL` or `WARNING,CRITICAL`. There is no limit of
 //! pauses, of watchers or of the oldest job: whatever keeps ready jobs from being done, the
 //! age of the next one grows, and `why` names the reason.
 
-use crate::command::{Interval, Invocation, Run, Tubes};
+use crate::command::{Interval, Invocation, Run};
 use crate::failure::{Failure, Outcome, Status};
-use crate::server::address::Server;
-use crate::server::client::Client;
-use crate::server::stats::{Facts, State};
-use crate::server::trouble::{Kind, LATE, refusal, sentences};
-use crate::server::tubes::{Pattern, Patterns, Sample, growth, is_large, stats_of};
-use crate::server::watch::{Known, Tube};
-use crate::text::counted;
+use crate::remote::address::Server;
+use crate::remote::client::Client;
+use crate::remote::facts::{Facts, State};
+use crate::remote::patterns::{Pattern, Patterns};
+use crate::remote::trouble::refusal;
+use crate::remote::tubes::{Sample, growth, stats_of};
 use crate::text::json::{Json, json, line};
 use crate::text::output::print;
 use crate::values::{Parse, parse};
 use beanpole::protocol::{Seconds, TubeName};
 use clap::{Args, value_parser};
-use std::cmp::Reverse;
 use std::process::ExitCode;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -385,138 +383,6 @@ fn in_use(server: &Facts, most: u64) -> impl Iterator<Item = Reading> {
             ..Reading::new(name, percent, Some(limit))
         })
     })
-}
-
-#[derive(Args)]
-pub struct Why {
-    #[command(flatten)]
-    tubes: Tubes,
-    /// write JSON
-    #[arg(short, long)]
-    json: bool,
-}
-
-/// How many tubes are reported, if none is named.
-const TUBES: usize = 20;
-
-/// The time from the first sample to the second.
-const BETWEEN: Duration = Duration::from_millis(500);
-
-/// What is in the way on a server.
-struct Told {
-    server: Option<String>,
-    /// The tubes, each with what is in its way.
-    tubes: Vec<(TubeName, Vec<String>)>,
-    /// How many tubes more are in trouble.
-    more: usize,
-    /// Whether it reports only tubes in trouble.
-    is_choice: bool,
-}
-
-impl Run for Why {
-    const MANY_SERVERS: bool = true;
-
-    fn run(self, invocation: &Invocation) -> Outcome {
-        let patterns = self.tubes.patterns();
-        let (found, outcome) = invocation.ask_each(|client| ask(client, &patterns))?;
-        let is_well = found.iter().all(|(_, told)| told.is_well());
-        invocation.show(self.json, found, Told::to_json, Told::text)?;
-        outcome?;
-        Ok(Status::done_if(is_well))
-    }
-}
-
-fn ask(client: &mut Client, patterns: &Patterns) -> Outcome<Told> {
-    let named = patterns.existing(client)?;
-    let is_choice = named.is_empty();
-    let begun = Instant::now();
-    let mut sample = |known: &mut Known| {
-        let taken = Sample::once(client, &Patterns::default(), is_choice)?;
-        known.take(begun.elapsed(), taken.with_connections(client)?);
-        Ok(())
-    };
-    let mut known = Known::default();
-    sample(&mut known)?;
-    // Only a second sample shows whether a large tube grows.
-    if known.tubes.values().any(|tube| is_large(tube.facts())) {
-        sleep(BETWEEN);
-        sample(&mut known)?;
-    }
-    let server = of_server(&known.server.facts);
-    let (mut names, mut more) = (named, 0);
-    if is_choice {
-        names = troubled(&known);
-        more = names.split_off(names.len().min(TUBES)).len();
-    }
-    let mut tubes = Vec::new();
-    for name in names {
-        let tube = known.tubes.get(&name);
-        let tube = tube.ok_or_else(|| Failure::no_tube(&name))?;
-        let said = sentences(client, &name, tube.facts(), tube.growth.as_ref())?;
-        tubes.push((name, said));
-    }
-    Ok(Told {
-        server,
-        tubes,
-        more,
-        is_choice,
-    })
-}
-
-impl Told {
-    fn is_well(&self) -> bool {
-        self.server.is_none() && self.tubes.iter().all(|(_, said)| said.is_empty())
-    }
-
-    fn to_json(&self) -> Json {
-        let tube = |(name, said): &(TubeName, _)| json!({"tube": name.as_str(), "why": said});
-        let tubes: Json = self.tubes.iter().map(tube).collect();
-        json!({"server": self.server, "tubes": tubes, "more": self.more})
-    }
-
-    fn text(&self) -> String {
-        let mut lines: Vec<String> = self.server.iter().cloned().collect();
-        lines.extend(self.tubes.iter().map(|(name, said)| match said.as_slice() {
-            [] => format!("{name}: Nothing is in its way."),
-            said => format!("{name}: {}", said.join(" ")),
-        }));
-        match (self.more, self.is_choice && lines.is_empty()) {
-            (_, true) => lines.push("Nothing is in the way of any job.".into()),
-            (0, _) => {}
-            (more, _) => lines.push(format!("And {more} more tubes.")),
-        }
-        lines.join("\n") + "\n"
-    }
-}
-
-/// What is in the way of all jobs.
-fn of_server(stats: &Facts) -> Option<String> {
-    Some(match refusal(stats)? {
-        "it drains" => "The server drains: it takes no new jobs.".into(),
-        reason => {
-            let refused = counted(stats.number("puts-refused"), "put");
-            format!("The server takes no new jobs: {reason}. It has refused {refused}.")
-        }
-    })
-}
-
-/// The tubes that are in trouble, the worst first; of those in the same trouble,
-/// the one with the most jobs.
-fn troubled(known: &Known) -> Vec<TubeName> {
-    let is_late = |tube: &Tube| tube.age.is_some_and(|age| age >= LATE);
-    let severity = |tube: &Tube| match tube.troubles.as_slice() {
-        // A pause of a tube without ready jobs keeps none from being done.
-        [only] if only.kind == Kind::Paused => 0,
-        [] => u8::from(is_late(tube) && tube.facts().number("current-waiting") == 0),
-        _ => tube.severity(),
-    };
-    let tubes = known.tubes.iter().map(|(name, tube)| {
-        let jobs = tube.facts().jobs_in(&[State::Ready, State::Buried]);
-        (severity(tube), jobs, name)
-    });
-    let mut tubes: Vec<_> = tubes.filter(|(severity, ..)| *severity > 0).collect();
-    tubes.sort_by_key(|(severity, jobs, _)| Reverse((*severity, *jobs)));
-    tubes.into_iter().map(|(.., name)| name.clone()).collect()
 }
 
 #[cfg(test)]

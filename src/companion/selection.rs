@@ -3,11 +3,11 @@
 
 use crate::command::{Interval, Invocation, ids};
 use crate::failure::{Failure, Outcome, Status};
-use crate::server::act::{Act, Task, WhenFree, Work};
-use crate::server::client::Client;
-use crate::server::finder::{Scope, each_body, pages};
-use crate::server::stats::{JobFacts, State, free_states};
-use crate::server::tubes::{Pattern, Patterns};
+use crate::remote::act::{Act, Task, WhenFree, Work};
+use crate::remote::client::Client;
+use crate::remote::facts::{JobFacts, State, free_states};
+use crate::remote::finder::{Scope, each_body, pages};
+use crate::remote::patterns::{Pattern, Patterns};
 use crate::text::output::{confirm, print};
 use crate::values::parse;
 use beanpole::protocol::{JobId, Priority, TubeName};

@@ -7,9 +7,9 @@
 //! lost.
 
 use crate::failure::{Failure, Outcome, plain};
-use crate::server::address::{Address, Server};
-use crate::server::reply::{Job, LARGEST_BODY, Parsed, RawReply, Reply, too_large};
-use crate::server::stats::{self, Facts, JobFacts, State};
+use crate::remote::address::{Address, Server};
+use crate::remote::facts::{self, Facts, JobFacts, State};
+use crate::remote::reply::{Job, LARGEST_BODY, Parsed, RawReply, Reply, too_large};
 use crate::signals::timeout_until;
 use beanpole::protocol::{JobId, TubeName};
 use nix::poll::{PollFd, PollFlags, poll};
@@ -353,7 +353,7 @@ impl Client {
     pub fn tubes(&mut self) -> Outcome<Vec<TubeName>> {
         match self.call("list-tubes")? {
             Reply::Ok(document) => {
-                let mut tubes = stats::tubes(&document).map_err(|reason| self.lost(reason))?;
+                let mut tubes = facts::tubes(&document).map_err(|reason| self.lost(reason))?;
                 tubes.sort();
                 Ok(tubes)
             }
