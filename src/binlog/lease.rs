@@ -151,7 +151,9 @@ impl Directory {
         let mut options = fs::OpenOptions::new();
         let options = options.read(true).custom_flags(OFlag::O_DIRECTORY.bits());
         let directory = options.open(path).map_err(on(path.to_owned()))?;
-        let lock = open_at(&directory, LOCK, OFlag::O_RDWR | OFlag::O_CREAT);
+        // Whoever can write to the directory could otherwise have root make a file anywhere.
+        let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_NOFOLLOW;
+        let lock = open_at(&directory, LOCK, flags);
         Ok(Directory {
             lock: lock.map_err(on(path.join(LOCK)))?,
             directory,

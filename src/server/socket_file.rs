@@ -151,23 +151,34 @@ fn identity(file: &fs::Metadata) -> (u64, u64) {
     (file.dev(), file.ino())
 }
 
-/// The same path without links, if only root can change any directory on it. (In a
-/// directory with the sticky bit, such as /tmp, others cannot touch what is root's.)
+/// The same path without links, if only root can change where it leads.
 fn path_only_root_can_change(path: &Path) -> io::Result<Option<PathBuf>> {
-    const STICKY: u32 = 0o1000;
-    const OTHERS_WRITE: u32 = 0o022;
     let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
         return Ok(None);
     };
-    let directory = Path::new(".").join(directory).canonicalize()?;
+    let directory = std::path::absolute(Path::new(".").join(directory))?;
+    // This fails if the links lead in a circle.
+    let without_links = directory.canonicalize()?;
+    Ok(can_only_root_change(&directory)?.then(|| without_links.join(name)))
+}
+
+/// Whether only root can change any directory or link on the way to this directory. (In a
+/// directory with the sticky bit, such as /tmp, others cannot touch what is root's.)
+fn can_only_root_change(directory: &Path) -> io::Result<bool> {
+    const STICKY: u32 = 0o1000;
+    const OTHERS_WRITE: u32 = 0o022;
     for above in directory.ancestors() {
         let found = fs::symlink_metadata(above)?;
-        let is_safe = found.mode() & OTHERS_WRITE == 0 || found.mode() & STICKY != 0;
+        let is_safe = match (found.is_symlink(), above.parent()) {
+            // Its mode says nothing.
+            (true, Some(parent)) => can_only_root_change(&parent.join(fs::read_link(above)?))?,
+            _ => found.mode() & OTHERS_WRITE == 0 || found.mode() & STICKY != 0,
+        };
         if found.uid() != 0 || !is_safe {
-            return Ok(None);
+            return Ok(false);
         }
     }
-    Ok(Some(directory.join(name)))
+    Ok(true)
 }
 
 fn find_group(name: &str) -> io::Result<Gid> {
@@ -266,6 +277,32 @@ mod tests {
             .expect("open to all");
         let path = path_only_root_can_change(&theirs.join("socket")).expect("looked at");
         assert_eq!(path, None);
+    }
+
+    #[test]
+    fn root_follows_no_link_that_another_user_can_change() {
+        use std::os::unix::fs::{PermissionsExt, symlink};
+        let (directory, _) = directory();
+        let [roots, theirs, link] = ["roots", "theirs", "link"].map(|it| directory.path().join(it));
+        fs::create_dir(&roots).expect("a directory");
+        fs::create_dir(&theirs).expect("a directory");
+        fs::set_permissions(&theirs, fs::Permissions::from_mode(0o777)).expect("open to all");
+        symlink(&roots, theirs.join("way")).expect("a link");
+        symlink("theirs/way", &link).expect("a link");
+        for path in [
+            theirs.join("way/socket"),
+            link.join("socket"),
+            theirs.join("../socket"),
+        ] {
+            let path = path_only_root_can_change(&path).expect("looked at");
+            assert_eq!(path, None);
+        }
+        // A link of root's, such as /var/run, is as good as what it leads to.
+        fs::remove_file(&link).expect("a link");
+        symlink("roots", &link).expect("a link");
+        let path = path_only_root_can_change(&link.join("socket")).expect("looked at");
+        let is_root = Uid::effective().is_root();
+        assert_eq!(path, is_root.then(|| roots.join("socket")));
     }
 
     #[test]

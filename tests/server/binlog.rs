@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
 use std::io::Write;
 use std::net::TcpStream;
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::os::unix::net::UnixDatagram;
 use std::process::Command;
 use std::thread;
@@ -42,6 +42,20 @@ fn a_segment_that_is_no_regular_file_is_refused_without_waiting() {
         line.contains("binlog.1") && line.contains("no regular file"),
         "{line}"
     );
+}
+
+/// Root starts the server, and another user may be able to write to the directory.
+#[test]
+fn no_link_is_followed_to_the_file_of_the_lock() {
+    let (directory, other) = (Folder::new(), Folder::new());
+    symlink(other.join("made"), directory.join("lock")).expect("a link");
+    let (status, line) = failure(directory.text());
+    assert_eq!(status, 10);
+    assert!(
+        line.contains("lock: Too many levels of symbolic links"),
+        "{line}"
+    );
+    assert!(!other.join("made").exists());
 }
 
 #[test]

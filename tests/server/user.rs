@@ -166,3 +166,26 @@ fn root_does_not_touch_a_file_that_the_user_puts_at_the_path_of_the_socket() {
     swapping.wait().expect("it ends");
     assert_eq!(found, BTreeSet::from([(0, 0, 0o600)]));
 }
+
+#[test]
+fn root_does_not_follow_a_link_of_the_user_on_the_way_to_the_socket() {
+    if !as_root() {
+        return;
+    }
+    let nobody = User::from_name("nobody").expect("readable");
+    let nobody = nobody.expect("a user").uid.as_raw();
+    let directory = Folder::new();
+    let [theirs, secret] = ["theirs", "secret"].map(|name| directory.join(name));
+    std::fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).expect("root may");
+    for (folder, mode) in [(&theirs, 0o755), (&secret, 0o700)] {
+        std::fs::create_dir(folder).expect("a directory");
+        std::fs::set_permissions(folder, Permissions::from_mode(mode)).expect("root may");
+    }
+    std::os::unix::fs::symlink(&secret, theirs.join("way")).expect("a link");
+    chown(&theirs, Some(nobody), None).expect("root may");
+    let place = format!("unix:{}", theirs.join("way/socket").display());
+    let (status, _, error) = run(["-l", &place, "-u", "nobody"]);
+    assert_eq!(status, 111);
+    assert!(error.contains("Permission denied"), "{error}");
+    assert!(!secret.join("socket").exists());
+}
