@@ -96,7 +96,7 @@
 //! A mutex guards the engine; `server/shared.rs` says what may not happen while
 //! it is held. A worker reads and parses before it takes the lock. It encodes
 //! replies, wakes other threads and writes after it has released the lock.
-//! (Only the texts of `stats` and `stats-tube` are made under it.) Commands
+//! (Only the text of `stats` is made under it.) Commands
 //! that arrived together are executed together and answered with one write. So
 //! a command on a quiet connection costs two system calls, and a thousand
 //! pipelined commands hardly more.

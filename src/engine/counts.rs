@@ -40,15 +40,6 @@ pub enum Event {
     Kick,
 }
 
-/// The keys of the counts of each [`Event`] of a tube's jobs, in its order.
-pub const EVENT_KEYS: [&str; 5] = [
-    "total-reserves",
-    "total-releases",
-    "total-buries",
-    "total-timeouts",
-    "total-kicks",
-];
-
 /// Makes a list of keys, and finds the key that counts a command.
 macro_rules! counted_commands {
     ($($command:ident: $key:literal,)*) => {
@@ -62,13 +53,14 @@ macro_rules! counted_commands {
         /// `kick-job` and `quit` have no key, nor have our own commands.
         pub fn command_key(command: &Command) -> Option<usize> {
             use Command::{
-                BuryLater, KickJob, ListConnections, ListJobs, PauseInvalidTube, Quit, ReserveJob,
+                BuryLater, KickJob, ListConnections, ListJobs, ListTubeStats, PauseInvalidTube,
+                Quit, ReserveJob,
             };
             match command {
                 $(Command::$command { .. } => Some(Key::$command as usize),)*
                 PauseInvalidTube => Some(Key::PauseTube as usize),
                 ReserveJob(_) | KickJob(_) | BuryLater(_) => None,
-                ListJobs(_) | ListConnections(..) | Quit => None,
+                ListJobs(_) | ListConnections(..) | ListTubeStats(..) | Quit => None,
             }
         }
     };

@@ -171,6 +171,7 @@ pub struct Engine {
     jobs: BTreeMap<JobId, Box<Job>>,
     tubes: Slab<OfTubes, Tube>,
     tube_indices: BTreeMap<TubeName, TubeIndex>,
+    tubes_by_id: BTreeMap<u64, TubeIndex>,
     /// In the order of `list-tubes`: when a tube is removed, the last one takes
     /// its position, as in the reference server.
     tube_names: TubeNames,
@@ -184,8 +185,10 @@ pub struct Engine {
     wheel: Wheel<Owner>,
     /// When the timer of the keys of deleted jobs rings.
     keys_timer: Option<Time>,
-    /// The next numbers: of a job, of a burial, and of a connection that waits.
+    /// The next numbers: of a job, of a tube, of a burial, and of a connection that
+    /// waits.
     next_id: u64,
+    next_tube: u64,
     next_burial: u64,
     next_order: Order,
     /// The sums over all tubes and connections.
@@ -222,6 +225,7 @@ impl Engine {
         let mut engine = Engine {
             config,
             next_id: 1,
+            next_tube: 1,
             started_at: now,
             ..Engine::default()
         };

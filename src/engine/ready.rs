@@ -45,16 +45,25 @@ impl ReadyQueue {
 
     /// The next to be reserved.
     pub fn first(&self) -> Option<(Priority, JobId)> {
-        let (&(priority, [high, low]), bits) = self.groups.first_key_value()?;
-        let group = u64::from(high) << 32 | u64::from(low);
-        let id = group * 32 + u64::from(bits.trailing_zeros());
-        Some((priority, JobId(id)))
+        let (&(priority, group), bits) = self.groups.first_key_value()?;
+        Some((priority, id_of(group, bits.trailing_zeros())))
+    }
+
+    /// The one that would be reserved after all others.
+    pub fn last(&self) -> Option<(Priority, JobId)> {
+        let (&(priority, group), bits) = self.groups.last_key_value()?;
+        Some((priority, id_of(group, bits.ilog2())))
     }
 }
 
 fn group_and_bit(id: JobId) -> (Group, u32) {
     let group = id.0 / 32;
     ([(group >> 32) as u32, group as u32], 1 << (id.0 % 32))
+}
+
+fn id_of([high, low]: Group, bit: u32) -> JobId {
+    let group = u64::from(high) << 32 | u64::from(low);
+    JobId(group * 32 + u64::from(bit))
 }
 
 #[cfg(test)]
@@ -75,6 +84,7 @@ mod tests {
         for (priority, id) in jobs {
             queue.insert(Priority(priority), JobId(id));
         }
+        assert_eq!(queue.last(), Some((Priority(4294967295), JobId(1))));
         let mut drained = Vec::new();
         while let Some((priority, id)) = queue.first() {
             queue.remove(priority, id);

@@ -1,21 +1,23 @@
-//! The documents with what the engine counts, and the lists of jobs and connections.
+//! The documents with what the engine counts, and the lists of jobs, connections and
+//! tubes.
 //!
 //! The keys are in the order in which beanstalkd sends them; the protocol's
 //! text has another order. The field that a key is filled from says what it
 //! counts.
 
-use super::counts::{COMMAND_KEYS, EVENT_KEYS, JobCounts};
+use super::counts::{COMMAND_KEYS, JobCounts};
 use super::job::{JOB_OVERHEAD, Job, State};
-use super::slab::ConnectionIndex;
-use super::tube::{Pause, Tube};
+use super::slab::{ConnectionIndex, TubeIndex};
+use super::tube::Pause;
 use super::{ConnectionId, Engine, SLICE, Time};
 use crate::protocol::command::ListJobs;
 use crate::protocol::document::TubeNames;
 use crate::protocol::{
-    ConnectionList, ConnectionStats, Document, JobId, JobList, JobStats, Reply, TubeName,
+    ConnectionList, ConnectionStats, Document, JobId, JobList, JobStats, Priority, Reply, TubeList,
+    TubeName, TubeStats,
 };
 
-/// The most connections that one `list-connections` shows.
+/// The most connections or tubes that one reply lists.
 const LISTED_AT_ONCE: usize = 100;
 
 impl Engine {
@@ -26,7 +28,9 @@ impl Engine {
     #[inline(never)]
     pub(super) fn server_documents(&self) -> [Document; 4] {
         let [mut document, mut state, mut limits, mut refusals] = <[Document; 4]>::default();
-        add_jobs(&mut document, &self.jobs_now);
+        for (key, count) in job_counts(&self.jobs_now) {
+            document.add_number(key, count);
+        }
         for (key, count) in COMMAND_KEYS.iter().zip(self.totals.commands) {
             document.add(key, count);
         }
@@ -43,22 +47,23 @@ impl Engine {
         // The keys below are our extensions.
         limits.add("memory-used", self.memory() + self.held_outside_engine);
         limits.add("max-memory", self.config.max_memory.unwrap_or(0));
-        refusals.add("put-refusal", self.put_refusal());
+        refusals.add_number("put-refusal", self.put_refusal());
         refusals.add("puts-refused", self.totals.refused);
         [document, state, limits, refusals]
     }
 
-    /// Why puts are refused now. The memory counts as full if a body of the largest
-    /// size, or of a 64th of the whole memory if that is less, does not fit: smaller
-    /// ones may still fit, but not for long.
-    fn put_refusal(&self) -> &'static str {
+    /// Why puts are refused now, as a number, because monitors expect numbers. The
+    /// memory counts as full if a body of the largest size, or of a 64th of the whole
+    /// memory if that is less, does not fit: smaller ones may still fit, but not for
+    /// long.
+    fn put_refusal(&self) -> u32 {
         let share = self.config.max_memory.unwrap_or(u64::MAX) / 64;
         let body = share.min(self.config.max_job_size.into());
         match () {
-            () if !self.has_memory_for(JOB_OVERHEAD + body) => "memory",
-            () if self.disk_is_full => "disk",
-            () if self.draining => "draining",
-            () => "none",
+            () if !self.has_memory_for(JOB_OVERHEAD + body) => 3,
+            () if self.disk_is_full => 2,
+            () if self.draining => 1,
+            () => 0,
         }
     }
 
@@ -69,8 +74,8 @@ impl Engine {
     }
 
     pub(super) fn stats_tube(&self, name: &TubeName, now: Time) -> Option<Reply> {
-        let tube = &self.tubes[self.find_tube(name)?];
-        Some(Reply::Stats(tube.document(now)))
+        let stats = self.tube_stats(self.find_tube(name)?, now);
+        Some(Reply::TubeStats(Box::new(stats)))
     }
 
     pub(super) fn list_tubes(&mut self) -> Reply {
@@ -118,7 +123,6 @@ impl Engine {
     /// Lists a limited number of connections. The server fills in what the engine
     /// does not know about them.
     pub(super) fn list_connections(&mut self, from: u64, count: u64, now: Time) -> Reply {
-        let most = usize::try_from(count).map_or(LISTED_AT_ONCE, |count| count.min(LISTED_AT_ONCE));
         let mut others = self.connections_by_id.range(ConnectionId(from)..);
         let stats = |(id, &index): (&ConnectionId, &ConnectionIndex)| {
             let connection = &self.connections[index];
@@ -137,10 +141,20 @@ impl Engine {
                 reserves: connection.reserves,
             }
         };
-        let items: Vec<_> = others.by_ref().take(most).map(stats).collect();
+        let items: Vec<_> = others.by_ref().take(at_once(count)).map(stats).collect();
         self.effects.steps += items.len();
         let next = others.next().map(|(id, _)| id.0);
         Reply::Connections(ConnectionList { items, next })
+    }
+
+    /// Lists a limited number of tubes.
+    pub(super) fn list_tube_stats(&mut self, from: u64, count: u64, now: Time) -> Reply {
+        let mut others = self.tubes_by_id.range(from..);
+        let stats = |(_, &index): (&u64, &TubeIndex)| self.tube_stats(index, now);
+        let items: Vec<_> = others.by_ref().take(at_once(count)).map(stats).collect();
+        self.effects.steps += items.len();
+        let next = others.next().map(|(&id, _)| id);
+        Reply::TubeList(TubeList { items, next })
     }
 
     /// What `stats-job` and `list-jobs` show. The engine does not know in which
@@ -168,39 +182,61 @@ impl Engine {
             reserved_by,
         }
     }
-}
 
-impl Tube {
-    /// The answer to `stats-tube`.
-    // Not inlined, for the same reason as above.
-    #[inline(never)]
-    pub fn document(&self, now: Time) -> Document {
-        let mut document = Document::default();
-        document.add_text("name", self.name.as_str());
-        add_jobs(&mut document, &self.jobs);
-        document.add("total-jobs", self.total_jobs);
-        document.add("current-using", self.using);
-        document.add("current-watching", self.watching);
-        document.add("current-waiting", self.waiting.len());
-        document.add("cmd-delete", self.deletes);
-        document.add("cmd-pause-tube", self.pauses);
+    /// What `stats-tube` and `list-tube-stats` show.
+    fn tube_stats(&self, index: TubeIndex, now: Time) -> TubeStats {
+        let tube = &self.tubes[index];
         let pause = |pause: Pause| (pause.length.0, pause.until.since(now).as_secs());
-        let (length, left) = self.pause.map(pause).unwrap_or_default();
-        document.add("pause", length);
-        document.add("pause-time-left", left);
-        // The keys below are our extensions.
-        for (key, count) in EVENT_KEYS.iter().zip(self.events) {
-            document.add(key, count);
+        let (pause, pause_left) = tube.pause.map(pause).unwrap_or_default();
+        let [urgent, ready, reserved, delayed, buried] = job_counts(&tube.jobs);
+        let [reserves, releases, buries, timeouts, kicks] = tube.events;
+        let age = |job: Option<(Priority, JobId)>| {
+            job.map_or(0, |(_, id)| now.since(self.jobs[&id].created_at).as_secs())
+        };
+        TubeStats {
+            id: tube.id,
+            name: tube.name.clone(),
+            counts: [
+                urgent,
+                ready,
+                reserved,
+                delayed,
+                buried,
+                ("total-jobs", tube.total_jobs),
+                ("current-using", tube.using as u64),
+                ("current-watching", tube.watching as u64),
+                ("current-waiting", tube.waiting.len() as u64),
+                ("cmd-delete", tube.deletes),
+                ("cmd-pause-tube", tube.pauses),
+                ("pause", pause.into()),
+                ("pause-time-left", pause_left),
+            ],
+            more: [
+                ("total-reserves", reserves),
+                ("total-releases", releases),
+                ("total-buries", buries),
+                ("total-timeouts", timeouts),
+                ("total-kicks", kicks),
+                ("first-ready-age", age(tube.ready.first())),
+                ("last-ready-age", age(tube.ready.last())),
+            ],
         }
-        document
     }
 }
 
-fn add_jobs(document: &mut Document, jobs: &JobCounts) {
+/// How many items a reply lists if the client asks for this many.
+fn at_once(count: u64) -> usize {
+    usize::try_from(count).map_or(LISTED_AT_ONCE, |count| count.min(LISTED_AT_ONCE))
+}
+
+/// How many jobs there are in each state, each with its key.
+fn job_counts(jobs: &JobCounts) -> [(&'static str, u64); 5] {
     let [ready, delayed, reserved, buried] = jobs.by_state;
-    document.add("current-jobs-urgent", jobs.urgent);
-    document.add("current-jobs-ready", ready);
-    document.add("current-jobs-reserved", reserved);
-    document.add("current-jobs-delayed", delayed);
-    document.add("current-jobs-buried", buried);
+    [
+        ("current-jobs-urgent", jobs.urgent as u64),
+        ("current-jobs-ready", ready as u64),
+        ("current-jobs-reserved", reserved as u64),
+        ("current-jobs-delayed", delayed as u64),
+        ("current-jobs-buried", buried as u64),
+    ]
 }

@@ -15,6 +15,8 @@ pub type Order = u64;
 /// uses or watches it. `default` always exists.
 #[derive(Default)]
 pub struct Tube {
+    /// Its number. No other tube gets it in this run.
+    pub id: u64,
     pub name: TubeName,
     /// The ready jobs that a reserve may take.
     pub ready: ReadyQueue,
@@ -109,12 +111,16 @@ impl Engine {
         if let Some(index) = self.find_tube(name) {
             return index;
         }
+        let id = self.next_tube;
+        self.next_tube += 1;
         let index = self.tubes.insert(Tube {
+            id,
             name: name.clone(),
             position: self.tube_names.len(),
             ..Tube::default()
         });
         self.tube_indices.insert(name.clone(), index);
+        self.tubes_by_id.insert(id, index);
         self.tube_names.push(name.clone());
         if index != DEFAULT {
             self.memory += name.as_str().len() as u64 + TUBE_OVERHEAD;
@@ -132,6 +138,7 @@ impl Engine {
         let mut tube = self.tubes.remove(index).expect("it was there");
         self.wheel.clear(Owner::Tube(index), &mut tube.timer);
         self.tube_indices.remove(&tube.name);
+        self.tubes_by_id.remove(&tube.id);
         self.tube_names.swap_remove(tube.position);
         self.memory -= tube.name.as_str().len() as u64 + TUBE_OVERHEAD;
         if let Some(moved) = self.tube_names.get(tube.position) {

@@ -143,6 +143,10 @@ pub enum Command {
     /// list with a line for each, and `next`, the id to continue from, or 0 after
     /// the last one.
     ListConnections(u64, u64),
+    /// `list-tube-stats <from> <count>`: the same for tubes: what `stats-tube` shows of
+    /// each, and more. Their numbers are given in ascending order, too, and never
+    /// reused. Reply: as for `list-connections`, with the key `tubes`.
+    ListTubeStats(u64, u64),
     /// `quit`: closes the connection. No reply.
     Quit,
 }
@@ -235,7 +239,8 @@ const COMMANDS: &[(&str, Arguments)] = &[
     ("list-tubes", |rest| nothing(rest, Command::ListTubes)),
     ("list-tube-used", |rest| nothing(rest, Command::ListTubeUsed)),
     ("list-jobs ", list_jobs),
-    ("list-connections ", list_connections),
+    ("list-connections ", |rest| page(rest, Command::ListConnections)),
+    ("list-tube-stats ", |rest| page(rest, Command::ListTubeStats)),
     ("quit", |_| Some(Command::Quit)),
 ];
 
@@ -316,10 +321,11 @@ fn pause_tube(mut rest: &[u8]) -> Option<Command> {
     nothing(rest, pause)
 }
 
-fn list_connections(mut rest: &[u8]) -> Option<Command> {
+/// The number at which a list begins, and how many items it may have.
+fn page(mut rest: &[u8], list: fn(u64, u64) -> Command) -> Option<Command> {
     let from = number(&mut rest)?;
     let count = number(&mut rest).filter(|&count| count > 0)?;
-    nothing(rest, Command::ListConnections(from, count))
+    nothing(rest, list(from, count))
 }
 
 fn list_jobs(mut rest: &[u8]) -> Option<Command> {
@@ -553,6 +559,10 @@ mod tests {
             assert_eq!(parse(line.as_bytes()), Err(Malformed), "{bad}");
         }
         assert_eq!(parse(b"list-connections"), Err(Unknown));
+        assert_eq!(
+            parse(b"list-tube-stats 2 9"),
+            Ok(Command::ListTubeStats(2, 9))
+        );
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! What `stats-job` and `list-jobs` show of jobs. Both show the same facts:
-//! `stats-job` has a line for each fact, `list-jobs` a line for each job.
+//! What `stats-job` and `list-jobs` show of jobs: `stats-job` has a line for each
+//! fact, `list-jobs` a line for each job, with two facts more.
 
 use super::list::{List, Listed};
 use super::options::OptionStats;
@@ -76,14 +76,13 @@ pub struct JobStats {
     pub size: u32,
     /// Its options, if it has any.
     pub options: Option<Box<OptionStats>>,
-    /// The connection that has reserved it; 0 if none has.
+    /// The connection that has reserved it, 0 if none has; only in `list-jobs`.
     pub reserved_by: u64,
 }
 
 impl JobStats {
-    /// What `stats-job` and, with the size, `list-jobs` show. beanstalkd has only
-    /// the keys up to `kicks`.
-    pub(super) fn facts(&self, size: Option<u32>) -> Document {
+    /// What `stats-job` shows. beanstalkd has only the keys up to `kicks`.
+    pub(super) fn facts(&self) -> Document {
         let mut facts = Document::default();
         facts.add_number("id", self.id.0);
         facts.add_name("tube", &self.tube);
@@ -99,13 +98,9 @@ impl JobStats {
         facts.add_number("releases", self.counters.releases);
         facts.add_number("buries", self.counters.buries);
         facts.add_number("kicks", self.counters.kicks);
-        if let Some(size) = size {
-            facts.add_number("size", size);
-        }
         if let Some(options) = &self.options {
             options.add_to(&mut facts);
         }
-        facts.add_number("reserved-by", self.reserved_by);
         facts
     }
 }
@@ -117,7 +112,10 @@ impl Listed for JobStats {
     const KEY: &'static str = "jobs";
 
     fn document(&self) -> Document {
-        self.facts(Some(self.size))
+        let mut facts = self.facts();
+        facts.add_number("size", self.size);
+        facts.add_number("reserved-by", self.reserved_by);
+        facts
     }
 }
 

@@ -1,4 +1,5 @@
-//! Lists that a client gets in parts: `list-jobs` and `list-connections`.
+//! Lists that a client gets in parts: `list-jobs`, `list-connections` and
+//! `list-tube-stats`.
 
 use super::Document;
 use std::io::Write;

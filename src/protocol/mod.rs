@@ -2,9 +2,9 @@
 //!
 //! [`framing`] turns bytes into [`Request`]s, and [`command`] reads their lines. The
 //! engine answers with a [`Reply`], which [`reply`] turns into bytes again.
-//! [`document`] has the format of statistics, `list` that of lists, and [`jobs`] and
-//! `connections` have their keys; the numbers come from the engine. `options` has the
-//! three options of a `put`.
+//! [`document`] has the format of statistics, `list` that of lists, and [`jobs`],
+//! `connections` and `tubes` say what each item shows; the numbers come from the
+//! engine. `options` has the three options of a `put`.
 
 mod body;
 pub mod command;
@@ -16,6 +16,7 @@ mod list;
 mod name;
 mod options;
 pub mod reply;
+mod tubes;
 
 pub use body::Body;
 pub use command::Command;
@@ -26,6 +27,7 @@ pub use jobs::{Counters, JobList, JobState, JobStats};
 pub use name::TubeName;
 pub use options::{Key, Limit, OptionStats, PutOptions, Unique};
 pub use reply::{DependsOn, Reply};
+pub use tubes::{TubeList, TubeStats};
 
 use std::fmt;
 use std::time::Duration;

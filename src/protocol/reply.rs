@@ -3,7 +3,7 @@
 use super::document::{TubeNames, push_number};
 use super::jobs::{JobList, JobStats};
 use super::{Body, ConnectionList, Document, JobId, JobState, Priority, TubeName};
-use std::slice;
+use super::{TubeList, TubeStats};
 
 /// What the server answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,10 +51,10 @@ pub enum Reply {
     Kicked,
     /// `PAUSED`
     Paused,
-    /// `OK <bytes>` and a YAML dictionary.
-    Stats(Document),
-    /// The same for `stats-job`.
+    /// `OK <bytes>` and a YAML dictionary: `stats-job`.
     JobStats(Box<JobStats>),
+    /// The same for `stats-tube`.
+    TubeStats(Box<TubeStats>),
     /// The same for `stats`, in parts: the server adds what only the process knows at
     /// the end of each.
     ServerStats(Box<[Document; 4]>),
@@ -64,6 +64,8 @@ pub enum Reply {
     Jobs(Box<JobList>),
     /// `OK <bytes>` and YAML: a list of connections, and the id to continue from.
     Connections(ConnectionList),
+    /// `OK <bytes>` and YAML: a list of tubes, and the number to continue from.
+    TubeList(TubeList),
     /// `OUT_OF_MEMORY`: no room for the job.
     OutOfMemory,
     /// `INTERNAL_ERROR`: the server cannot keep what it would promise.
@@ -91,11 +93,12 @@ impl Reply {
     /// missing; they follow.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {
-            Reply::Stats(document) => return Document::encode(slice::from_ref(document), out),
             Reply::ServerStats(parts) => return Document::encode(&**parts, out),
-            Reply::JobStats(job) => return Document::encode(&[job.facts(None)], out),
+            Reply::JobStats(job) => return Document::encode(&[job.facts()], out),
+            Reply::TubeStats(tube) => return Document::encode(&[tube.facts()], out),
             Reply::Tubes(names) => return out.extend(names.encode().flat_map(String::into_bytes)),
             Reply::Connections(list) => return list.encode(out),
+            Reply::TubeList(list) => return list.encode(out),
             Reply::Jobs(list) => return list.encode(out),
             line => out.extend_from_slice(line.word().as_bytes()),
         }
@@ -170,8 +173,9 @@ impl Reply {
             Reply::Found(..) => "FOUND",
             Reply::KickedCount(_) | Reply::Kicked => "KICKED",
             Reply::Paused => "PAUSED",
-            Reply::Stats(_) | Reply::JobStats(_) | Reply::ServerStats(_) => "OK",
-            Reply::Tubes(_) | Reply::Jobs(_) | Reply::Connections(_) => "OK",
+            Reply::JobStats(_) | Reply::TubeStats(_) | Reply::ServerStats(_) => "OK",
+            Reply::Tubes(_) | Reply::Jobs(_) => "OK",
+            Reply::Connections(_) | Reply::TubeList(_) => "OK",
             Reply::OutOfMemory => "OUT_OF_MEMORY",
             Reply::InternalError => "INTERNAL_ERROR",
             Reply::BadFormat => "BAD_FORMAT",

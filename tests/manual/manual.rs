@@ -23,7 +23,12 @@ const PICTURE: &str = ".  Picture: ";
 const FILES: [&str; 2] = ["man/card.txt", "tests/peers/clients/thirty_lines.py"];
 
 /// The commands that beanstalkd does not have.
-const EXTENSIONS: [&str; 3] = ["list-jobs", "list-connections", "bury-later"];
+const EXTENSIONS: [&str; 4] = [
+    "list-jobs",
+    "list-connections",
+    "list-tube-stats",
+    "bury-later",
+];
 
 /// The first word of every reply, without [`REPLIES_IN_DISTRESS`].
 const REPLIES: [&str; 23] = [

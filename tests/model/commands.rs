@@ -10,7 +10,7 @@ use super::{
 /// cannot be read, it is malformed. Any other line is unknown.
 const COMMANDS: &str = "put |use |reserve|delete |release |bury |touch |watch |ignore |peek |\
     peek-ready|peek-delayed|peek-buried|kick |kick-job |pause-tube|stats|list-tube|list-jobs |\
-    list-connections |bury-later ";
+    list-connections |list-tube-stats |bury-later ";
 
 /// The longest line, with its CR LF, in bytes. A `list-jobs` with the longest
 /// name of a tube can exceed it.
@@ -248,6 +248,13 @@ impl Model {
                     return None;
                 }
                 self.list_connections(from, count)
+            }
+            ["list-tube-stats", from, count] => {
+                let (from, count): (usize, u64) = (from.parse().ok()?, count.parse().ok()?);
+                if count == 0 {
+                    return None;
+                }
+                self.list_tube_stats(from, count)
             }
             _ => return None,
         };

@@ -1,6 +1,7 @@
 //! The documents in the model's answers: statistics and lists.
 
-use super::{Connection, JOB_OVERHEAD, Job, Model, SECOND, State};
+use super::{Connection, JOB_OVERHEAD, Job, Model, SECOND, State, Tube};
+use std::collections::BTreeSet;
 
 /// The commands that `stats` counts, in its order.
 const COUNTED: [&str; 22] = [
@@ -55,10 +56,10 @@ impl Model {
         let share = self.max_memory.unwrap_or(usize::MAX) / 64;
         let needed = JOB_OVERHEAD + share.min(self.max_job_size);
         let refusal = match () {
-            () if !self.has_room(needed) => "memory",
-            () if self.disk_is_said_full => "disk",
-            () if self.draining => "draining",
-            () => "none",
+            () if !self.has_room(needed) => 3,
+            () if self.disk_is_said_full => 2,
+            () if self.draining => 1,
+            () => 0,
         };
         text += &format!("put-refusal: {refusal}\n");
         text += &format!("puts-refused: {}\n", self.refused);
@@ -66,9 +67,15 @@ impl Model {
     }
 
     pub(super) fn stats_tube(&self, name: &str) -> String {
-        let Some(tube) = self.tubes.iter().find(|tube| tube.name == name) else {
-            return "NOT_FOUND".into();
-        };
+        match self.tubes.iter().find(|tube| tube.name == name) {
+            Some(tube) => document(&self.facts_of_tube(tube)),
+            None => "NOT_FOUND".into(),
+        }
+    }
+
+    /// The lines of `stats-tube` for a tube.
+    fn facts_of_tube(&self, tube: &Tube) -> String {
+        let name = &*tube.name;
         let using = self.clients.iter().filter(|(_, one)| one.used == name);
         let watches = |one: &Connection| one.watched.iter().any(|watched| watched == name);
         let watching = self.clients.iter().filter(|(_, one)| watches(one));
@@ -85,18 +92,54 @@ impl Model {
         text += &format!("pause: {pause}\n");
         let left = until.saturating_sub(self.now) / SECOND;
         text += &format!("pause-time-left: {left}\n");
-        for event in ["reserve", "release", "burie", "timeout", "kick"] {
-            let count = self.events.get(&(name.to_string(), event)).unwrap_or(&0);
-            text += &format!("total-{event}s: {count}\n");
+        text
+    }
+
+    pub(super) fn list_tube_stats(&self, from: usize, count: u64) -> String {
+        let mut those: Vec<_> = self.tubes.iter().collect();
+        those.retain(|tube| tube.number >= from);
+        those.sort_by_key(|tube| tube.number);
+        let most = count.min(100) as usize;
+        let mut text = String::new();
+        for tube in those.iter().take(most) {
+            let mut facts = format!("id: {}\n", tube.number) + &self.facts_of_tube(tube);
+            for event in ["reserve", "release", "burie", "timeout", "kick"] {
+                let count = self.events.get(&(tube.name.clone(), event));
+                facts += &format!("total-{event}s: {}\n", count.unwrap_or(&0));
+            }
+            let queue = self.queue(&tube.name);
+            for (key, job) in [("first", queue.first()), ("last", queue.last())] {
+                let age = job.map_or(0, |job| self.now.saturating_sub(job.created) / SECOND);
+                facts += &format!("{key}-ready-age: {age}\n");
+            }
+            text += &format!("- {{{}}}\n", facts.trim_end().replace('\n', ", "));
         }
-        document(&text)
+        let key = match text.is_empty() {
+            true => "tubes: []",
+            false => "tubes:",
+        };
+        let next = those.get(most).map_or(0, |tube| tube.number);
+        document(&format!("{key}\n{text}next: {next}\n"))
+    }
+
+    /// The ready jobs of a tube that may be reserved now, in their order. Of those with
+    /// the same key only the first is there.
+    fn queue(&self, tube: &str) -> Vec<&Job> {
+        let ready = self.jobs_in(tube).filter(|job| job.state == State::Ready);
+        let mut queue: Vec<_> = ready.filter(|job| self.places_free(job) > 0).collect();
+        queue.sort_by_key(|job| (job.priority, job.id));
+        let mut keys = BTreeSet::new();
+        queue.retain(|job| {
+            let limit = job.options.limit.as_ref();
+            limit.is_none_or(|(key, _)| keys.insert(key.clone()))
+        });
+        queue
     }
 
     pub(super) fn stats_job(&self, id: u64) -> String {
         match self.jobs.iter().find(|job| job.id == id) {
             Some(job) => {
-                let options = self.facts_of_options(job);
-                let facts = [self.facts(job).to_vec(), options, vec![self.holder(job)]];
+                let facts = [self.facts(job).to_vec(), self.facts_of_options(job)];
                 document(&format!("{}\n", facts.concat().join("\n")))
             }
             None => "NOT_FOUND".into(),
@@ -117,8 +160,8 @@ impl Model {
             let options = self.facts_of_options(job);
             let facts = [
                 self.facts(job).to_vec(),
-                size,
                 options,
+                size,
                 vec![self.holder(job)],
             ];
             text += &format!("- {{{}}}\n", facts.concat().join(", "));

@@ -50,6 +50,7 @@ pub struct Model {
     pub last_id: u64,
     /// In the order of `list-tubes`.
     tubes: Vec<Tube>,
+    tubes_ever: usize,
     clients: Vec<(Client, Connection)>,
     /// The clients that wait, in the order in which they began to wait.
     waiting: Vec<Client>,
@@ -129,6 +130,8 @@ pub enum State {
 
 #[derive(Default)]
 struct Tube {
+    /// The number of the tube since the server started.
+    number: usize,
     name: String,
     jobs_ever: u64,
     deletes: u64,
@@ -389,7 +392,9 @@ impl Model {
 
     fn make_tube(&mut self, name: &str) {
         if self.tube(name).is_none() {
+            self.tubes_ever += 1;
             self.tubes.push(Tube {
+                number: self.tubes_ever,
                 name: name.into(),
                 ..Tube::default()
             });

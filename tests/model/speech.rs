@@ -118,12 +118,10 @@ impl World {
                 let count = *random.choose(&[1, 2, 1000, u64::MAX]);
                 format!("list-jobs {id} {count}{}", random.choose(&filter))
             }
-            74 if random.one_in(3) => {
-                format!(
-                    "list-connections {} {}",
-                    random.below(6),
-                    1 + random.below(4)
-                )
+            74 if random.one_in(2) => {
+                let what = random.choose(&["connections", "tube-stats"]);
+                let (from, count) = (random.below(6), 1 + random.below(4));
+                format!("list-{what} {from} {count}")
             }
             74 => (*random.choose(&MALFORMED)).into(),
             _ if random.one_in(4) => "quit".into(),

@@ -106,6 +106,7 @@ impl World {
             "stats",
             "list-jobs 0 1000",
             "list-connections 0 100",
+            "list-tube-stats 0 100",
             "list-tubes",
             "list-tubes-watched",
             "peek-ready",

@@ -23,7 +23,7 @@ fn job(client: &mut Client, id: u64) -> Option<String> {
     client.send(format!("stats-job {id}\r\n"));
     let (_, stats) = client.reply().expect("an answer");
     let stats = String::from_utf8(stats?).expect("text");
-    let of_the_moment = ["age", "time-left", "file", "reserved-by"];
+    let of_the_moment = ["age", "time-left", "file"];
     let (moment, facts): (Vec<_>, Vec<_>) = stats.lines().partition(|line| {
         let (key, _) = line.split_once(':').unwrap_or_default();
         of_the_moment.contains(&key)

@@ -452,14 +452,14 @@ mod tests {
 
     #[test]
     fn a_server_without_room_for_jobs_is_critical() {
-        let stats = Facts::parse(b"put-refusal: memory\ndraining: false").unwrap();
+        let stats = Facts::parse(b"put-refusal: 3\ndraining: false").unwrap();
         let text = "takes no new jobs: its memory is full, ready 1";
         let readings = [reading("ready", 1, none())];
         assert_eq!(
             verdict(&readings, refusal(&stats)),
             (Level::Critical, text.into())
         );
-        let stats = Facts::parse(b"put-refusal: none\ndraining: false").unwrap();
+        let stats = Facts::parse(b"put-refusal: 0\ndraining: false").unwrap();
         assert_eq!(verdict(&readings, refusal(&stats)).0, Level::Ok);
     }
 

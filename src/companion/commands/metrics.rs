@@ -205,8 +205,8 @@ impl Exposition {
         let is_draining = facts.text("draining") == "true";
         self.add("draining", &[], u8::from(is_draining));
         if let Some(refusal) = facts.get("put-refusal") {
-            for reason in ["memory", "disk", "draining"] {
-                let is_so = u8::from(refusal == reason);
+            for (reason, number) in [("memory", "3"), ("disk", "2"), ("draining", "1")] {
+                let is_so = u8::from(refusal == reason || refusal == number);
                 self.add("put_refusal", &[("reason", reason)], is_so);
             }
         }
@@ -319,7 +319,7 @@ mod tests {
     #[test]
     fn refusals_and_room_are_written_if_the_server_reports_them() {
         let stats = "memory-used: 900\nmax-memory: 1000\nbinlog-size: 70\nbinlog-live-size: 20\n\
-                     put-refusal: memory\nputs-refused: 7\nmax-connections: 100";
+                     put-refusal: 3\nputs-refused: 7\nmax-connections: 100";
         let text = metrics(
             stats,
             &[("a", "total-timeouts: 3\ntotal-reserves: 9")],

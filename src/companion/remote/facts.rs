@@ -85,6 +85,11 @@ impl Facts {
         }
     }
 
+    /// Removes a key.
+    pub fn remove(&mut self, key: &str) {
+        self.0.retain(|(known, _)| known != key);
+    }
+
     /// All keys with their values.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         let pairs = self.0.iter();

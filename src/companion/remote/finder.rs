@@ -214,9 +214,22 @@ impl Walk {
 /// Up to `most` connections of a server in the order in which they came; `None` if
 /// it does not list them.
 pub fn connections(client: &mut Client, most: usize) -> Outcome<Option<Vec<Facts>>> {
+    listed(client, "list-connections", most)
+}
+
+/// All tubes of a server in the order in which they came, with what `stats-tube` shows
+/// and more; `None` if it does not list them.
+pub fn tubes(client: &mut Client) -> Outcome<Option<Vec<Facts>>> {
+    let mut found = listed(client, "list-tube-stats", usize::MAX)?;
+    let all = found.iter_mut().flatten();
+    all.for_each(|tube| tube.remove("id"));
+    Ok(found)
+}
+
+fn listed(client: &mut Client, what: &str, most: usize) -> Outcome<Option<Vec<Facts>>> {
     let (mut found, mut next) = (Vec::new(), Some(0));
     while let Some(from) = next.filter(|_| found.len() < most) {
-        let Some((page, after)) = list(client, &format!("list-connections {from} {MOST}"))? else {
+        let Some((page, after)) = list(client, &format!("{what} {from} {MOST}"))? else {
             return Ok(None);
         };
         next = after.filter(|after| *after > from);

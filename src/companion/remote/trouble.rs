@@ -143,10 +143,10 @@ fn failures(job: &JobFacts) -> u64 {
 /// Why a server takes no new jobs, if it says so.
 pub fn refusal(stats: &Facts) -> Option<&'static str> {
     match stats.text("put-refusal") {
-        "memory" => Some("its memory is full"),
-        "disk" => Some("its disk is full"),
+        "3" | "memory" => Some("its memory is full"),
+        "2" | "disk" => Some("its disk is full"),
         _ if stats.text("draining") == "true" => Some("it drains"),
-        "" | "none" => None,
+        "" | "0" | "none" => None,
         _ => Some("it refuses them"),
     }
 }

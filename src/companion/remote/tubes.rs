@@ -6,15 +6,23 @@
 use crate::failure::Outcome;
 use crate::remote::client::{Client, facts, job};
 use crate::remote::facts::{Facts, JobFacts, State};
-use crate::remote::finder::{Scope, Walk, connections, jobs_of};
+use crate::remote::finder::{self, Scope, Walk, connections, jobs_of};
 use crate::remote::patterns::Patterns;
 use crate::remote::reply::Reply;
 use crate::values::Parse;
 use beanpole::protocol::{JobId, TubeName};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 /// The statistics of the tubes among these that exist.
 pub fn stats_of(client: &mut Client, names: &[TubeName]) -> Outcome<Vec<(TubeName, Facts)>> {
+    if let Some(all) = finder::tubes(client)? {
+        let named = all
+            .into_iter()
+            .map(|facts| (facts.text("name").to_owned(), facts));
+        let mut named: HashMap<_, _> = named.collect();
+        let found = |name: &TubeName| Some((name.clone(), named.remove(name.as_str())?));
+        return Ok(names.iter().filter_map(found).collect());
+    }
     let line = |name: &&TubeName| format!("stats-tube {name}");
     let all = client.all(names, line, facts)?.into_iter();
     Ok(all

@@ -80,6 +80,7 @@ impl Engine {
             Command::ListTubesWatched => self.list_tubes_watched(by),
             Command::ListJobs(list) => self.list_jobs(&list, now),
             Command::ListConnections(from, count) => self.list_connections(from, count, now),
+            Command::ListTubeStats(from, count) => self.list_tube_stats(from, count, now),
         }))
     }
 
