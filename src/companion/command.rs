@@ -7,14 +7,14 @@
 
 use crate::failure::{Failure, Outcome, Status};
 use crate::remote::address::{ADDRESS_VARIABLE, Address, Server};
-use crate::remote::client::Client;
+use crate::remote::client::{Client, ask_all};
 use crate::remote::patterns::{Pattern, Patterns};
 use crate::text::json::{self, Json};
 use crate::text::output::{complain, print};
 use crate::values::{Parse, parse};
 use beanpole::protocol::{JobId, TubeName};
-use clap::error::{ContextKind, ErrorKind};
-use clap::{ArgMatches, Args};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Arg, ArgMatches, Args, ValueHint};
 use std::error::Error;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -60,7 +60,7 @@ impl Entry {
     }
 
     fn parser(&self) -> clap::Command {
-        let parser = (self.options)(clap::Command::new(self.name));
+        let parser = (self.options)(clap::Command::new(self.name)).mut_args(told_by_us);
         let has_own = parser
             .get_opts()
             .any(|own| own.get_long() == Some("timeout"));
@@ -71,6 +71,18 @@ impl Entry {
         parser
             .about(self.about)
             .help_template("Usage: {usage}\n\n{about}\n\nOptions:\n{options}{after-help}\n")
+    }
+}
+
+/// An option or operand whose shell offers no file names where no file is meant, and
+/// which takes `-1` for a value, of which we say what is wrong.
+fn told_by_us(argument: Arg) -> Arg {
+    let is_option = !argument.is_positional();
+    match argument.get_action().takes_values() {
+        true if argument.get_value_hint() == ValueHint::Unknown => argument
+            .value_hint(ValueHint::Other)
+            .allow_negative_numbers(is_option),
+        _ => argument,
     }
 }
 
@@ -99,7 +111,7 @@ pub fn program<'a>(commands: impl Iterator<Item = &'a Entry>) -> clap::Command {
 #[derive(Args)]
 pub struct Servers {
     /// the server: HOST:PORT, PORT, unix:PATH or a name (default: 11300)
-    #[arg(short = 'a', long = "addr", value_name = "ADDR", global = true, value_parser = parse::<Server>)]
+    #[arg(short = 'a', long = "addr", value_name = "ADDR", global = true, value_hint = ValueHint::Other, value_parser = parse::<Server>)]
     pub servers: Vec<Server>,
 }
 
@@ -167,15 +179,17 @@ pub type Answers<'a, T> = Vec<(&'a Server, T)>;
 impl Invocation {
     /// Asks each server. One that fails does not hide the answers of the
     /// others: the second result is its failure, for the end.
-    pub fn ask_each<T>(
+    pub fn ask_each<T: Send>(
         &self,
-        mut ask: impl FnMut(&mut Client) -> Outcome<T>,
+        ask: impl Fn(&mut Client) -> Outcome<T> + Sync,
     ) -> Outcome<(Answers<'_, T>, Outcome)> {
         let mut found = Vec::new();
         let mut failures = Vec::new();
-        for server in &self.servers {
-            let answer = self.connect_to(&server.address);
-            match answer.and_then(|mut client| ask(&mut client)) {
+        let all = ask_all(&self.servers, |server| {
+            ask(&mut self.connect_to(&server.address)?)
+        });
+        for (server, answer) in self.servers.iter().zip(all) {
+            match answer {
                 Ok(answer) => found.push((server, answer)),
                 Err(failure @ Failure::Unreachable(_)) => failures.push(failure),
                 Err(failure) if self.servers.len() == 1 => return Err(failure),
@@ -240,6 +254,19 @@ pub fn last_of(failures: impl IntoIterator<Item = Failure>) -> Outcome {
     last
 }
 
+/// Words that a person may try, and what does the same. (A word that is like them may
+/// do much harm, so none is suggested.)
+const OTHER_WORDS: [(&str, &str); 5] = [
+    ("clear", "'delete -t TUBE' deletes what is in a tube"),
+    ("purge", "'delete -t TUBE' deletes what is in a tube"),
+    ("copy", "'move --keep' copies"),
+    ("ping", "'check' says how long an answer takes"),
+    (
+        "list",
+        "'tubes' lists tubes, 'ls' jobs, 'clients' connections",
+    ),
+];
+
 /// What clap says of a command line, without its advice about usage. Of a value
 /// that cannot be read it is only said why.
 pub fn said(error: &clap::Error) -> Failure {
@@ -250,6 +277,12 @@ pub fn said(error: &clap::Error) -> Failure {
             Some(option) => format!("{}: {reason}", option.split(' ').next().unwrap_or(option)),
             None => reason.to_string(),
         },
+        (ErrorKind::InvalidSubcommand, _)
+            if let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand)
+                && let Some((_, instead)) = OTHER_WORDS.iter().find(|(other, _)| other == word) =>
+        {
+            format!("there is no command '{word}': {instead}")
+        }
         _ => {
             let text = error.to_string();
             let text = text.trim_start_matches("error: ");

@@ -15,10 +15,11 @@ use crate::text::output::complain;
 use httparse::Status::{Complete, Partial};
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Read, Write};
+use std::iter;
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What is served.
 pub trait Site: Sync + Send + 'static {
@@ -56,11 +57,15 @@ pub struct Answer {
     pub status: u16,
     /// The content type.
     kind: &'static str,
-    body: Vec<u8>,
+    /// Many clients may share a long one.
+    body: Arc<str>,
 }
 
 /// How long a connection may send nothing, or take nothing of its answer.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long it may take to take all of its answer, and how many bytes are given at once.
+const ENOUGH: Duration = Duration::from_secs(10);
+const PIECE: usize = 1 << 16;
 const LONGEST_HEAD: usize = 8192;
 const MOST_HEADERS: usize = 64;
 const MOST_CONNECTIONS: usize = 64;
@@ -126,7 +131,7 @@ impl Request {
 }
 
 impl Answer {
-    pub fn ok(kind: &'static str, body: impl Into<Vec<u8>>) -> Answer {
+    pub fn ok(kind: &'static str, body: impl Into<Arc<str>>) -> Answer {
         Answer {
             status: 200,
             kind,
@@ -341,8 +346,14 @@ fn write(mut stream: &TcpStream, answer: &Answer, is_head: bool) -> io::Result<(
         "HTTP/1.1 {status} \r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\
          {SAFETY}Connection: close\r\n\r\n"
     );
-    let body = if is_head { &[][..] } else { &answer.body };
-    stream.write_all(&[head.as_bytes(), body].concat())?;
+    let body = if is_head { "" } else { &answer.body };
+    let until = Instant::now() + ENOUGH;
+    for piece in iter::once(head.as_bytes()).chain(body.as_bytes().chunks(PIECE)) {
+        stream.write_all(piece)?;
+        if Instant::now() > until {
+            return Err(ErrorKind::TimedOut.into());
+        }
+    }
     // If the socket were closed with unread bytes in it, the system would reset
     // the connection, and the client would lose the answer.
     stream.shutdown(Shutdown::Write)?;

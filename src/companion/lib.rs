@@ -45,8 +45,10 @@ mod signals;
 pub mod text;
 pub mod values;
 
-use clap::Args;
+use clap::builder::PossibleValuesParser;
 use clap::error::ErrorKind;
+use clap::{Args, ValueEnum};
+use clap_complete::Shell;
 use command::{Entry, Interval, Invocation, Run, program, said};
 use commands::{
     binlog, change, check, console, dump, ls, metrics, put, raw, reserve, stats, tail, top, why,
@@ -71,7 +73,6 @@ const LOOKING: &[Entry] = &[
     Entry::of::<stats::Clients>("clients", "list the connections: who puts, who works and who waits"),
     Entry::of::<metrics::Metrics>("metrics", "write the statistics as text for Prometheus, or serve them"),
     Entry::of::<check::Check>("check", "say in one line whether a server is well, for monitoring"),
-    Entry::of::<stats::Ping>("ping", "measure how fast servers answer"),
     Entry::of::<tail::Tail>("tail", "show jobs as they are put, of all tubes or of some"),
     Entry::of::<ls::Ls>("ls", "list the jobs of a server or of some tubes"),
     Entry::of::<ls::Peek>("peek", "show jobs: those with these ids, or the next of a tube"),
@@ -87,16 +88,14 @@ const CHANGING: &[Entry] = &[
     Entry::of::<dump::Load>("load", "put the jobs of a dump into a server"),
     Entry::of::<reserve::Reserve>("reserve", "take jobs and write their bodies; delete, bury or release them then"),
     Entry::of::<change::Edit>("edit", "change the body of a job in $EDITOR, and put it again"),
-    Entry::of::<change::Delete>("delete", "delete jobs"),
+    Entry::of::<change::Delete>("delete", "delete jobs: those with these ids, or those of tubes"),
     Entry::of::<change::Bury>("bury", "bury jobs"),
     Entry::of::<change::Release>("release", "make jobs ready, or delayed, with a new priority if wanted"),
     Entry::of::<change::KickJob>("kick-job", "make buried or delayed jobs ready"),
     Entry::of::<change::Kick>("kick", "make N (default: 1) buried jobs ready, or delayed ones if none is buried"),
     Entry::of::<change::Pause>("pause", "let nothing be reserved from tubes for TIME; 0 ends that"),
     Entry::of::<change::Resume>("resume", "end the pause of tubes"),
-    Entry::of::<change::Clear>("clear", "delete the ready, delayed and buried jobs of tubes, after a question"),
-    Entry::of::<change::Transferred<true>>("move", "move the jobs of a tube to another, on this server or another"),
-    Entry::of::<change::Transferred<false>>("copy", "copy the jobs of a tube to another, on this server or another"),
+    Entry::of::<change::Move>("move", "move or copy the jobs of a tube to another, on this server or another"),
     Entry::of::<work::Work>("work", "run a command for each job, the body on its standard input"),
     Entry::of::<raw::Raw>("raw", "speak the protocol: one command, a script from a pipe, or a prompt"),
 ];
@@ -107,13 +106,15 @@ fn commands() -> impl Iterator<Item = &'static Entry> {
 
 #[derive(Args)]
 struct Completion {
-    shell: clap_complete::Shell,
+    #[arg(value_parser = PossibleValuesParser::new(["bash", "zsh", "fish"]))]
+    shell: String,
 }
 
 impl Run for Completion {
     fn run(self, _: &Invocation) -> Outcome {
         let (mut program, mut script) = (program(commands()), Vec::new());
-        clap_complete::generate(self.shell, &mut program, "beanpole", &mut script);
+        let shell = Shell::from_str(&self.shell, false).map_err(Failure::Usage)?;
+        clap_complete::generate(shell, &mut program, "beanpole", &mut script);
         print(String::from_utf8_lossy(&script).into())
     }
 }

@@ -9,20 +9,16 @@ use crate::remote::facts::{JobFacts, State, free_states};
 use crate::remote::finder::{Scope, each_body, pages};
 use crate::remote::patterns::{Pattern, Patterns};
 use crate::text::output::{confirm, print};
-use crate::values::parse;
+use crate::values::{Count, parse};
 use beanpole::protocol::{JobId, Priority, TubeName};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use std::ffi::OsString;
-use std::num::{NonZeroU64, NonZeroUsize};
 use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, Instant};
 
 #[derive(Args, Default, PartialEq)]
 pub struct Conditions {
-    /// only jobs in this state; may be repeated (default: all)
-    #[arg(long = "state", value_name = "STATE", value_parser = states())]
-    states: Vec<State>,
     /// only jobs at least TIME old (default: all)
     #[arg(long, value_name = "TIME", value_parser = parse::<Duration>)]
     older: Option<Duration>,
@@ -30,8 +26,8 @@ pub struct Conditions {
     #[arg(long, value_name = "TIME", value_parser = parse::<Duration>)]
     younger: Option<Duration>,
     /// only jobs reserved at least this number of times (default: all)
-    #[arg(long, value_name = "N")]
-    tries: Option<NonZeroU64>,
+    #[arg(long, value_name = "N", value_parser = parse::<Count>)]
+    tries: Option<Count>,
     /// only jobs of this priority (default: all)
     #[arg(long, value_name = "PRI", value_parser = parse::<Priority>)]
     pri: Option<Priority>,
@@ -39,29 +35,20 @@ pub struct Conditions {
     #[arg(long = "match", value_name = "BYTES")]
     parts: Vec<OsString>,
     /// at most N jobs (default: all)
-    #[arg(short = 'n', long, value_name = "N")]
-    count: Option<NonZeroUsize>,
+    #[arg(short = 'n', long, value_name = "N", value_parser = parse::<Count>)]
+    count: Option<Count>,
 }
 
-fn states() -> impl TypedValueParser<Value = State> {
-    let names = PossibleValuesParser::new(State::ALL.map(State::name));
+/// One of these states.
+pub fn state<const N: usize>(among: [State; N]) -> impl TypedValueParser<Value = State> {
+    let names = PossibleValuesParser::new(among.map(State::name));
     names.map(|name| State::parse(&name).expect("it is one of these"))
 }
 
 impl Conditions {
-    /// The jobs of these tubes that may meet the conditions.
-    pub fn scope(&self, client: &mut Client, tubes: &Patterns) -> Outcome<Scope> {
-        let states = match self.states.as_slice() {
-            [] => State::ALL.into(),
-            some => some.into(),
-        };
-        let tubes = tubes.existing(client)?;
-        Ok(Scope { tubes, states })
-    }
-
     /// The highest number of jobs.
     pub fn most(&self) -> usize {
-        self.count.map_or(usize::MAX, NonZeroUsize::get)
+        Count::most(self.count)
     }
 
     /// Whether tubes and states alone say which jobs these are.
@@ -76,7 +63,9 @@ impl Conditions {
     fn want(&self, job: &JobFacts) -> bool {
         self.older.is_none_or(|age| job.age >= age.as_secs())
             && self.younger.is_none_or(|age| job.age < age.as_secs())
-            && self.tries.is_none_or(|tries| job.reserves >= tries.get())
+            && self
+                .tries
+                .is_none_or(|Count(tries)| job.reserves >= tries.into())
             && self.pri.is_none_or(|priority| job.priority == priority)
     }
 
@@ -154,6 +143,9 @@ impl Jobs {
 /// The jobs of tubes on which a command acts.
 #[derive(Args)]
 pub struct Chosen {
+    /// only jobs in this state; may be repeated (default: all)
+    #[arg(long = "state", value_name = "STATE", value_parser = state(State::FREE))]
+    states: Vec<State>,
     #[command(flatten)]
     conditions: Conditions,
     /// only say how many jobs it would be
@@ -162,6 +154,11 @@ pub struct Chosen {
 }
 
 impl Chosen {
+    /// Whether there is no condition.
+    pub fn is_bare(&self) -> bool {
+        self.states.is_empty() && self.conditions == Conditions::default()
+    }
+
     /// Finds the jobs with these ids or, if there are none, those of these tubes
     /// that meet the conditions, but for reserved ones, to which nothing can be
     /// done, and those that are in the tube `to` already.
@@ -172,9 +169,8 @@ impl Chosen {
         tubes: &Patterns,
         to: Option<(&TubeName, &mut Client)>,
     ) -> Outcome<Found> {
-        let is_bare = self.conditions == Conditions::default();
-        if !operands.is_empty() || tubes.0.is_empty() && is_bare {
-            let ids = match (tubes.0.is_empty(), is_bare) {
+        if !operands.is_empty() || tubes.0.is_empty() && self.is_bare() {
+            let ids = match (tubes.0.is_empty(), self.is_bare()) {
                 (false, _) => return Failure::usage("give ids or --tube, not both"),
                 (_, false) => return Failure::usage("ids and conditions exclude each other"),
                 _ if self.dry_run => {
@@ -190,12 +186,10 @@ impl Chosen {
                 status: Status::Done,
             });
         }
-        let states = free_states(&self.conditions.states);
-        let states = states.map_err(|reason| Failure::Usage(format!("--state: {reason}")))?;
         let mut client = invocation.connect()?;
         let mut scope = Scope {
-            states,
-            ..self.conditions.scope(&mut client, tubes)?
+            states: free_states(&self.states),
+            tubes: tubes.existing(&mut client)?,
         };
         let tubes = &mut scope.tubes;
         if let Some((to, target)) = to

@@ -28,6 +28,23 @@ impl Parse for u32 {
     }
 }
 
+/// A number of things: at least one.
+#[derive(Clone, Copy, PartialEq)]
+pub struct Count(pub u32);
+
+impl Count {
+    /// How many things there may be; any number if none is given.
+    pub fn most(given: Option<Count>) -> usize {
+        given.map_or(usize::MAX, |Count(most)| most as usize)
+    }
+}
+
+impl Parse for Count {
+    fn parse(text: &str) -> Result<Count, String> {
+        number(text, 1).map(Count)
+    }
+}
+
 /// A span of time: a number of seconds, or numbers with units, as in `90`,
 /// `500ms`, `1.5h` and `1h30m`. A span that is too long for the type becomes
 /// the longest one.

@@ -64,3 +64,18 @@ fn clients_lists_more_connections_than_one_reply_has() {
         scene.tell(&format!("$ beanpole clients many {sort} | wc -l\n251"));
     }
 }
+
+#[test]
+fn a_client_that_is_refused_says_that_the_connections_may_have_run_out() {
+    let scene = Scene::start(&support::program("beanpoled"), &["--max-connections", "1"]);
+    let _holder = scene.connect();
+    scene.tell(
+        "
+        $ beanpole clients
+        ! beanpole clients: 127.0.0.1:PORT: <text>: perhaps it has as many connections as it takes
+        [3]
+        $ beanpole check
+        BEANSTALK CRITICAL: 127.0.0.1:PORT: <text>: perhaps it has as many connections as it takes
+        [2]",
+    );
+}

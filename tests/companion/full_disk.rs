@@ -27,7 +27,7 @@ fn a_beanstalkd_whose_disk_was_full_can_be_evacuated() {
     let session = "
         $ beanpole ls mail --json | grep -c '\"state\":\"ready\"'
         COUNT
-        $ beanpole copy mail mail --to OTHER 2> error
+        $ beanpole move --keep mail mail --to OTHER 2> error
         COUNT
         $ beanpole dump -o dump
         $ beanpole load -a OTHER -t loaded dump
@@ -36,7 +36,7 @@ fn a_beanstalkd_whose_disk_was_full_can_be_evacuated() {
         $ beanpole delete REFUSED
         ! beanpole delete: job REFUSED is invalid: this is no state for it
         [1]
-        $ beanpole clear mail -y 2> error
+        $ beanpole delete -t mail -y 2> error
         COUNT
         $ beanpole tubes --names
         default

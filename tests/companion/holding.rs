@@ -1,8 +1,11 @@
 //! `work` keeps its jobs while servers restart, come late, stall and take jobs back.
 
-use super::support::{PATIENT, ended, group_exists, on_each_server, scripted};
+use super::support::{PATIENT, ended, group_exists, listen, on_each_server, scripted};
 use nix::sys::signal::Signal;
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::thread;
+use std::time::{Duration, Instant};
 use support::eventually;
 use support::session::Scene;
 
@@ -197,4 +200,40 @@ fn a_job_outlives_a_restart_of_the_server_which_counts_as_no_try() {
             [1]",
         );
     });
+}
+
+#[test]
+fn work_waits_before_it_asks_a_server_again_that_answers_nonsense() {
+    let (listener, port) = listen();
+    let server = thread::spawn(move || {
+        let facts =
+            "id: 1\ntube: default\nstate: ready\npri: 0\nage: 0\ndelay: 0\nttr: 60\nreserves: 0\n";
+        let facts = format!("OK {}\r\n{facts}\r\n", facts.len());
+        let mut deletes = Vec::new();
+        while deletes.len() < 3 {
+            let (mut stream, _) = listener.accept().expect("a client");
+            let lines = BufReader::new(stream.try_clone().expect("a copy")).lines();
+            for line in lines {
+                let line = line.expect("a line");
+                let answer = match line.split(' ').next().expect("a word") {
+                    "reserve-with-timeout" | "reserve-job" => "RESERVED 1 1\r\nx\r\n",
+                    "stats-job" => &facts,
+                    "peek" => "FOUND 1 1\r\nx\r\n",
+                    "touch" => "TOUCHED\r\n",
+                    "delete" => {
+                        deletes.push(Instant::now());
+                        "NONSENSE\r\n"
+                    }
+                    _ => panic!("{line}"),
+                };
+                stream.write_all(answer.as_bytes()).expect("a client");
+            }
+        }
+        deletes
+    });
+    let worker = Scene::at(port).begin("beanpole work -n 1 -- true");
+    let deletes = server.join().expect("no surprise");
+    // The first attempt comes at once, and others do not.
+    assert!(deletes[2] - deletes[1] >= Duration::from_millis(500));
+    worker.kill();
 }

@@ -94,7 +94,7 @@ fn no_command_writes_control_characters_of_a_server() {
             "reserve -w 0",
             "tail -n 1",
             "dump",
-            "clear -y default",
+            "delete -y -t default",
             "work -n 1 --all -- true",
             "pause default 1",
         ] {

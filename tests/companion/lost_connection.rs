@@ -39,7 +39,7 @@ fn load_says_how_to_bury_the_jobs_that_it_could_not_bury_and_does_not_count_them
     let session = "$ beanpole load -a LINE dump
 ! beanpole load: dump line 6: 127.0.0.1:LINE: the server closed the connection
 ! 2 jobs that should be buried may be delayed for 136 years instead: 'seq 2 3 | beanpole bury -a 127.0.0.1:LINE -' buries them
-! 2 jobs are loaded; 'load --from 6' goes on there
+! 2 jobs are loaded; 'tail -n +6 dump | beanpole load' goes on there
 [3]
 $ beanpole ls t -q --state delayed
 2
@@ -56,11 +56,11 @@ fn load_says_how_to_find_jobs_that_should_be_buried_when_answers_are_lost() {
     let session = "$ beanpole load -a LINE dump
 ! beanpole load: dump line 2: 127.0.0.1:LINE: the server closed the connection
 ! jobs without an answer that should be buried may be there with a delay of 136 years: 'beanpole ls --state delayed' lists them
-! no job is loaded; 'load --from 2' goes on there
+! no job is loaded; 'tail -n +2 dump | beanpole load' goes on there
 ! some of the 4 from there on may be there already and come twice
 [3]
 $ beanpole ls -q --state delayed | beanpole delete -
-$ beanpole load --from 2 dump
+$ tail -n +2 dump | beanpole load
 4
 $ beanpole reserve -t t --all -l | xargs
 a d a d
@@ -83,7 +83,7 @@ $ beanpole move from to -a HERE --to $BEANPOLE_ADDR
 $ beanpole delete 3
 $ beanpole move from to --to THERE
 0
-! beanpole move: 127.0.0.1:THERE: the server closed the connection
+! beanpole move: 127.0.0.1:THERE: the server closed the connection<any>
 ! no answer has come about 1 job, from 1 on: still here, and perhaps there, too, where 'beanpole ls -a 127.0.0.1:THERE to' lists what came last
 [3]
 $ beanpole ls -q from to
@@ -114,7 +114,7 @@ fn put_reports_how_far_it_got_when_the_server_is_lost() {
     });
     Scene::at(port).tell(
         "
-        $ beanpole put a b c
+        $ beanpole put -t default -- a b c
         8
         9
         ! beanpole put: 127.0.0.1:PORT: the server closed the connection

@@ -1,7 +1,9 @@
 //! What a server has to say to Prometheus: metrics.
 
-use super::support::{http, http_port, on_each_server, status};
+use super::support::{ended, http, http_port, listen, on_each_server, status};
 use std::collections::{HashMap, HashSet};
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use support::session::Scene;
 use support::{Port, text_of};
 
@@ -206,5 +208,57 @@ fn metrics_are_served_by_http() {
         scene.kill();
         assert!(http(port, get).contains("\r\nContent-Length: 89\r\n"));
         served.log_line("beanpole metrics: cannot connect to ");
+    });
+}
+
+#[test]
+fn servers_are_asked_at_the_same_time() {
+    on_each_server(&[], |scene| {
+        for (command, told) in [
+            ("metrics", "beanstalk_up{server="),
+            ("check", "BEANSTALK CRITICAL: "),
+        ] {
+            let (one, two) = (listen(), listen());
+            let silent = format!("-a {} -a {} -a $PORT", one.1, two.1);
+            let asking = scene.begin(&format!("beanpole --timeout 1h {command} {silent} >&2"));
+            // The second one is asked although the first one is silent.
+            let clients = [one.0, two.0].map(|listener| listener.accept().expect("a client"));
+            drop(clients);
+            let (_, said) = ended(asking);
+            let there = said.lines().find(|line| line.starts_with(told));
+            assert!(there.is_some(), "{said}");
+            assert!(
+                said.contains(&format!("127.0.0.1:{}", scene.port)),
+                "{said}"
+            );
+        }
+    });
+}
+
+#[test]
+fn scrapes_at_the_same_time_share_one_text() {
+    on_each_server(&[], |scene| {
+        // More than the buffers of a connection take.
+        let mut client = scene.connect();
+        let names = (0..1000).map(|number| format!("{}{number}", "x".repeat(190)));
+        client.send(
+            names
+                .map(|name| format!("watch {name}\r\n"))
+                .collect::<String>(),
+        );
+        client.lines(1000);
+        let served = scene.begin("beanpole metrics --listen 127.0.0.1:0");
+        let port = http_port(&served);
+        let get = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
+        let mut slow = TcpStream::connect(("127.0.0.1", port)).expect("a connection");
+        slow.write_all(get).expect("a request");
+        slow.read_exact(&mut [0]).expect("the beginning");
+        let asked = client.count("cmd-list-tubes");
+        let text = http(port, std::str::from_utf8(get).expect("a text"));
+        assert_eq!(
+            text.matches("beanstalk_tube_jobs_created_total{").count(),
+            1001
+        );
+        assert_eq!(client.count("cmd-list-tubes"), asked);
     });
 }

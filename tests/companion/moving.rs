@@ -1,4 +1,4 @@
-//! Jobs between servers: move, copy, dump and load.
+//! Jobs between servers: move, dump and load.
 
 use super::support::on_each_server;
 use nix::sys::signal::Signal;
@@ -17,7 +17,7 @@ fn jobs_move_between_any_two_servers() {
                 "
                 $ beanpole put -q -t a -p 5 one two; beanpole put -q -t a -d 5000 three; beanpole put -q -t a four
                 $ beanpole bury 4
-                $ beanpole copy a a --to {to} --state ready
+                $ beanpole move --keep a a --to {to} --state ready
                 2
                 $ beanpole move a a --to {to}
                 4
@@ -54,9 +54,9 @@ fn move_leaves_a_job_that_the_other_server_refuses() {
             1
             ! beanpole move: job 2: put: the body is larger than the server takes (JOB_TOO_BIG)
             [4]
-            $ beanpole copy mail mail --to {to} --state delayed
+            $ beanpole move --keep mail mail --to {to} --state delayed
             0
-            ! beanpole copy: job 4: put: the body is larger than the server takes (JOB_TOO_BIG)
+            ! beanpole move: job 4: put: the body is larger than the server takes (JOB_TOO_BIG)
             [4]
             $ beanpole reserve -t mail --all -l
             much too long
@@ -98,7 +98,7 @@ fn an_interrupted_move_or_copy_finishes_the_jobs_under_way_and_counts_them() {
         source.tell("$ beanpole peek 5 6 -l\ntwo\nthree");
         target.tell("$ beanpole peek -t b --buried -l\none");
 
-        interrupted("copy a d", "cmd-peek", 4, 2);
+        interrupted("move --keep a d", "cmd-peek", 4, 2);
         target.tell("$ beanpole reserve -t d --all -l\ntwo");
     });
 }
@@ -118,7 +118,7 @@ fn a_load_that_was_killed_continues_from_its_note() {
         load.kill().expect("it runs");
         load.wait().expect("it ends");
         scene.write("dump", begin + &end);
-        scene.tell("$ beanpole load dump --note note\n1\n$ beanpole clear t -y\n501");
+        scene.tell("$ beanpole load dump --note note\n1\n$ beanpole delete -t t -y\n501");
         eventually("the note to be gone", || {
             !scene.folder.join("note").exists()
         });

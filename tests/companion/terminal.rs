@@ -18,7 +18,7 @@ fn clear_asks_for_confirmation_at_a_terminal() {
         let address = scene.address();
         let question = format!("Delete 2 ready jobs of tube 'mail' at {address}? [y/N]");
         for (answer, status) in [("\r", 1), ("y\r", 0)] {
-            let mut screen = on_terminal(&scene.shell("exec beanpole clear mail"), 80);
+            let mut screen = on_terminal(&scene.shell("exec beanpole delete -t mail"), 80);
             screen.wait_for(&question);
             screen.type_keys(answer);
             assert_eq!(screen.wait(), Some(status));
@@ -90,7 +90,11 @@ fn a_command_that_changes_jobs_shows_the_name_of_a_server_with_a_warning_colour(
         for (command, is_named, colour) in [
             ("beanpole -a prod put x", true, Color::Idx(1)),
             ("NO_COLOR=1 beanpole -a prod put x", true, Color::Default),
-            ("beanpole copy default mail --to prod", true, Color::Idx(1)),
+            (
+                "beanpole move --keep default mail --to prod",
+                true,
+                Color::Idx(1),
+            ),
             // Commands that change nothing, and those without a terminal, show no warning.
             ("beanpole -a prod peek 1; echo", false, Color::Default),
             ("beanpole -a prod put x 2>&1 | cat", false, Color::Default),

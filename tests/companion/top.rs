@@ -175,6 +175,15 @@ fn a_wide_screen_shows_trouble_after_the_numbers() {
 }
 
 #[test]
+fn a_long_name_leaves_room_for_what_is_wrong() {
+    on_each_server(&[], |scene| {
+        scene.tell(&format!("$ beanpole put -q -t {} x", "long".repeat(40)));
+        let screen = top(&scene, 120, 24, "");
+        screen.wait_for("  nobody watches\n");
+    });
+}
+
+#[test]
 fn a_silent_server_is_marked_within_a_second_and_buried_jobs_are_red() {
     on_busy_servers(|scene| {
         let other = Scene::ours();
@@ -304,7 +313,7 @@ fn top_prints_once_into_a_pipe() {
             0
             [1]
             $ beanpole top --sort colour
-            ! beanpole top: --sort: there is no column 'colour'
+            ! beanpole top: invalid value 'colour' for '--sort <COLUMN>'; [possible values: tube, ready, reserved, delayed, buried, watching, waiting, put, delete, age, timeouts]
             ! Try 'beanpole help top'.
             [2]",
         );

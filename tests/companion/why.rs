@@ -94,7 +94,7 @@ fn why_check_and_top_name_a_job_that_makes_workers_crash() {
         scene.tell(
             "
             $ beanpole check --tries-max 2 -t mail
-            BEANSTALK OK: ready 1, reserved 0, delayed 1, buried 0, tries 2 of job 2, workers 1 | <any> 'tries'=2;;2;0 'workers'=1;;;0",
+            BEANSTALK OK: ready 1, reserved 0, delayed 1, buried 0, tries 2 of job 2, workers 1, answer <number>us | <any> 'tries'=2;;2;0 'workers'=1;;;0 <any>",
         );
         lose_a_worker();
         scene.tell(
@@ -117,7 +117,7 @@ fn why_check_and_top_name_a_job_that_makes_workers_crash() {
 }
 
 #[test]
-fn jobs_that_time_out_are_named_and_check_measures_their_rate() {
+fn jobs_that_time_out_are_named() {
     let scene = Scene::ours();
     scene.tell("$ beanpole put -q -t mail -r 1 slow");
     // Each of them gets the job when the one before has had it for too long. Many wait,
@@ -134,11 +134,6 @@ fn jobs_that_time_out_are_named_and_check_measures_their_rate() {
         job 1 fails at each of <number> tries, <number> timeouts
         $ beanpole why
         mail: Job 1 was reserved <number> times, and each time the worker was lost or took<any>of <number> reservations timed out.
-        [1]
-        # Those of another tube do not count.
-        $ beanpole check -t default --timeouts-max 0 --during 10ms | cut -d , -f 1
-        BEANSTALK OK: ready 0
-        $ beanpole check -t mail --timeouts-max 0 --during 2s | cut -d ' ' -f -3
-        BEANSTALK CRITICAL: timeouts",
+        [1]",
     );
 }

@@ -116,7 +116,6 @@ fn help_names_the_default_of_each_option() {
         "ready-max",
         "age-max",
         "workers-min",
-        "timeouts-max",
         "watch",
         "listen",
         "file",

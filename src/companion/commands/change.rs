@@ -1,5 +1,5 @@
-//! The commands that act on jobs and tubes: `delete`, `bury`, `release`,
-//! `kick-job`, `kick`, `clear`, `move`, `copy`, `edit`, `pause` and `resume`.
+//! The commands that act on jobs and tubes: `delete`, `bury`, `release`, `kick-job`,
+//! `kick`, `move`, `edit`, `pause` and `resume`.
 //! Which jobs these are, [`Jobs`] says.
 
 use crate::command::{INPUT, Invocation, Run, Tubes, ids, word};
@@ -12,11 +12,10 @@ use crate::remote::patterns::{Pattern, Patterns};
 use crate::remote::writer::Transfer;
 use crate::selection::{Chosen, Jobs};
 use crate::text::output::{complain, print};
-use crate::values::parse;
+use crate::values::{Count, Parse, parse};
 use beanpole::protocol::{Priority, Seconds, TubeName};
 use clap::Args;
 use std::io::Write;
-use std::num::NonZeroU32;
 use std::path::Path;
 
 #[derive(Args)]
@@ -77,33 +76,11 @@ impl Run for Release {
     }
 }
 
-#[derive(Args)]
-#[command(override_usage = "beanpole clear [OPTIONS] TUBE...")]
-pub struct Clear {
-    // Its operands are tubes.
-    #[command(flatten)]
-    jobs: Jobs,
-}
-
-impl Run for Clear {
-    fn run(mut self, invocation: &Invocation) -> Outcome {
-        let operands = std::mem::take(&mut self.jobs.ids);
-        let operands = operands.iter().map(|operand| word(operand));
-        self.jobs
-            .tubes
-            .extend(operands.collect::<Outcome<Vec<_>>>()?);
-        match self.jobs.tubes.is_empty() {
-            true => Failure::usage("which tube? give one"),
-            false => self.jobs.act(invocation, Act::Delete),
-        }
-    }
-}
-
 // The `kick` of the protocol reaches delayed jobs only if no job is buried.
 #[derive(Args)]
 pub struct Kick {
     #[arg(value_name = "N", value_parser = count, conflicts_with = "all")]
-    count: Option<NonZeroU32>,
+    count: Option<Count>,
     /// a tube or a pattern; may be repeated (default: default)
     #[arg(short, long = "tube", value_name = "TUBE", value_parser = parse::<Pattern>)]
     tubes: Vec<Pattern>,
@@ -112,9 +89,10 @@ pub struct Kick {
     all: bool,
 }
 
-fn count(text: &str) -> Result<NonZeroU32, String> {
-    let hint = |_| format!("'{text}' is not a number of jobs; a tube is named by -t {text}");
-    text.parse().map_err(hint)
+fn count(text: &str) -> Result<Count, String> {
+    let hint =
+        |_: String| format!("'{text}' is not a number of jobs; a tube is named by -t {text}");
+    Count::parse(text).map_err(hint)
 }
 
 impl Run for Kick {
@@ -125,7 +103,7 @@ impl Run for Kick {
         for tube in &tubes {
             let bound = match self.all {
                 true => u32::MAX,
-                false => self.count.map_or(1, NonZeroU32::get) - done,
+                false => self.count.map_or(1, |Count(count)| count) - done,
             };
             done = done.saturating_add(kick_some(&mut client, tube, bound)?);
         }
@@ -175,10 +153,9 @@ fn pause(invocation: &Invocation, tubes: &Tubes, Seconds(time): Seconds) -> Outc
     Ok(Status::Done)
 }
 
-// `move`, or `copy`.
 #[derive(Args)]
 #[command(allow_missing_positional = true)]
-pub struct Transferred<const MOVES: bool> {
+pub struct Move {
     #[arg(value_name = "FROM|-")]
     from: Option<String>,
     #[arg(value_parser = parse::<TubeName>)]
@@ -189,12 +166,21 @@ pub struct Transferred<const MOVES: bool> {
     /// the server of the second tube, if another
     #[arg(long = "to", value_name = "ADDR", value_parser = parse::<Server>)]
     server: Option<Server>,
+    /// copy them: they stay where they are, too
+    #[arg(long)]
+    keep: bool,
     #[command(flatten)]
     chosen: Chosen,
 }
 
-impl<const MOVES: bool> Run for Transferred<MOVES> {
+impl Run for Move {
     fn run(mut self, invocation: &Invocation) -> Outcome {
+        if self.from.is_none() && self.tubes.is_empty() && self.chosen.is_bare() {
+            let to = &self.to;
+            return Failure::usage(format!(
+                "which jobs to '{to}'? give FROM and TO, or - and TO"
+            ));
+        }
         let ids = self.from.take_if(|from| from == INPUT);
         if let Some(from) = &self.from {
             self.tubes.push(word(from)?);
@@ -209,8 +195,8 @@ impl<const MOVES: bool> Run for Transferred<MOVES> {
             .find(invocation, ids.as_slice(), &tubes, there)?;
         found.ids.sort();
         found.ids.dedup();
-        let doing = if MOVES { "moving" } else { "copying" };
-        found.act(doing, &mut Transfer::new(target, self.to, MOVES))
+        let doing = if self.keep { "copying" } else { "moving" };
+        found.act(doing, &mut Transfer::new(target, self.to, !self.keep))
     }
 }
 

@@ -6,22 +6,21 @@
 //! pauses, of watchers or of the oldest job: whatever keeps ready jobs from being done, the
 //! age of the next one grows, and `why` names the reason.
 
-use crate::command::{Interval, Invocation, Run};
+use crate::command::{Invocation, Run};
 use crate::failure::{Failure, Outcome, Status};
 use crate::remote::address::Server;
-use crate::remote::client::Client;
+use crate::remote::client::{Client, ask_all};
 use crate::remote::facts::{Facts, State};
 use crate::remote::patterns::{Pattern, Patterns};
 use crate::remote::trouble::refusal;
-use crate::remote::tubes::{Sample, growth, stats_of};
+use crate::remote::tubes::Sample;
 use crate::text::json::{Json, json, line};
 use crate::text::output::print;
 use crate::values::{Parse, parse};
-use beanpole::protocol::{Seconds, TubeName};
+use beanpole::protocol::Seconds;
 use clap::{Args, value_parser};
 use std::process::ExitCode;
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 #[derive(Args)]
 pub struct Check {
@@ -40,12 +39,6 @@ pub struct Check {
     /// of the tries of a next or reserved job (default: none)
     #[arg(long, value_name = "[N,]N", value_parser = most)]
     tries_max: Option<Limit>,
-    /// of timeouts in a minute, as --during measures
-    #[arg(long, value_name = "[N,]N", value_parser = most)]
-    timeouts_max: Option<Limit>,
-    /// count timeouts for this time (default: 10)
-    #[arg(long, value_name = "TIME", value_parser = parse::<Interval>)]
-    during: Option<Interval>,
     /// of workers; with --tube, of those who watch it
     #[arg(long, value_name = "[N,]N", value_parser = least)]
     workers_min: Option<Limit>,
@@ -222,13 +215,11 @@ impl Run for Check {
     fn run(self, invocation: &Invocation) -> Outcome {
         let mut worst = Level::Ok;
         let (mut texts, mut figures, mut json) = (Vec::new(), Vec::new(), Vec::new());
-        for Server { address, .. } in &invocation.servers {
-            let prefix = match invocation.servers.len() {
-                1 => String::new(),
-                _ => format!("{address} "),
-            };
-            let client = invocation.connect_to(address);
-            let found = client.and_then(|mut client| self.readings(&mut client));
+        let until = Instant::now() + invocation.patience;
+        let all = ask_all(&invocation.servers, |server| {
+            self.readings(&mut Client::connect_until(&server.address, until)?)
+        });
+        for (Server { address, .. }, found) in invocation.servers.iter().zip(all) {
             let (level, text, readings) = match found {
                 Ok((readings, refused)) => {
                     let (level, text) = verdict(&readings, refused);
@@ -236,15 +227,23 @@ impl Run for Check {
                 }
                 Err(failure) => (Level::of(&failure), failure.to_string(), Vec::new()),
             };
+            let prefix = match invocation.servers.len() {
+                1 => String::new(),
+                _ => format!("{address} "),
+            };
             worst = worst.max(level);
             figures.extend(readings.iter().map(|reading| reading.performance(&prefix)));
+            // Most failures name their server.
+            texts.push(match text.contains(prefix.trim_end()) {
+                true => text.clone(),
+                false => format!("{prefix}{text}"),
+            });
             json.push(json!({
                 "server": address.to_string(),
                 "level": level.name(),
                 "text": text,
                 "figures": readings.iter().map(Reading::to_json).collect::<Json>(),
             }));
-            texts.push(format!("{prefix}{text}"));
         }
         let bar = if figures.is_empty() { "" } else { " | " };
         let (name, texts, figures) = (worst.name(), texts.join("; "), figures.join(" "));
@@ -280,22 +279,15 @@ fn verdict(readings: &[Reading], refused: Option<&str>) -> (Level, String) {
     (worst.max(least), text.join(", "))
 }
 
-/// For how long timeouts are counted, if nothing else is said.
-const DURING: Duration = Duration::from_secs(10);
-
 impl Check {
     /// The figures of a server, or of some tubes of it, and why it takes no new
     /// jobs. A tube that does not exist counts as empty, without watchers.
     fn readings(&self, client: &mut Client) -> Outcome<(Vec<Reading>, Option<&'static str>)> {
         let patterns = Patterns(self.tubes.clone());
         let tubes = patterns.named(client)?;
-        let mut timed_out = None;
-        if self.timeouts_max.is_some() {
-            let (begun, before) = (Instant::now(), timeouts(client, &tubes)?);
-            sleep(self.during.map_or(DURING, |time| time.0));
-            let counted = growth(before, timeouts(client, &tubes)?) as f64;
-            timed_out = Some((counted * 60.0 / begun.elapsed().as_secs_f64()).round() as u64);
-        }
+        let asked = Instant::now();
+        client.call("list-tube-used")?;
+        let answer = u64::try_from(asked.elapsed().as_micros()).unwrap_or(u64::MAX);
         // The jobs of each tube cost requests for each, so they are asked for only if
         // they are wanted.
         let wants_jobs = self.age_max.or(self.tries_max).is_some();
@@ -331,9 +323,6 @@ impl Check {
                 ..Reading::new("tries", tries, self.tries_max)
             });
         }
-        if let Some(rate) = timed_out {
-            readings.push(Reading::new("timeouts", rate, self.timeouts_max));
-        }
         // With several tubes, the one with the fewest watchers counts.
         let watchers = match sample.tubes.len() < tubes.len() {
             true => Some(0),
@@ -345,23 +334,12 @@ impl Check {
         if let Some(most) = self.room {
             readings.extend(in_use(&sample.server, most));
         }
+        readings.push(Reading {
+            unit: "us",
+            ..Reading::new("answer", answer, None)
+        });
         Ok((readings, refusal(&sample.server)))
     }
-}
-
-/// How many reservations have timed out on the server, or in these tubes.
-fn timeouts(client: &mut Client, tubes: &[TubeName]) -> Outcome<u64> {
-    if tubes.is_empty() {
-        return Ok(client.server_stats()?.number("job-timeouts"));
-    }
-    let mut sum = 0;
-    for (tube, facts) in stats_of(client, tubes)? {
-        if facts.get("total-timeouts").is_none() {
-            return Failure::refused(format!("this server does not count the timeouts of {tube}"));
-        }
-        sum += facts.number("total-timeouts");
-    }
-    Ok(sum)
 }
 
 /// How much of what is limited is in use, in percent, as far as the server reports

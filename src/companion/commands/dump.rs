@@ -1,8 +1,8 @@
 //! `dump` writes the jobs of a server, or of some tubes, as a file that `load` reads.
 //!
-//! `load` reads what `ls` lists as well. Its jobs are put in order: if it stops, all
-//! jobs up to some line are in the server. It says which line that is, and `--from`
-//! continues there. Jobs whose answer was lost are then put again.
+//! `load` reads what `ls` lists as well, and the rest of a dump from any line on. Its
+//! jobs are put in order: if it stops, all jobs up to some line are in the server, and it
+//! says which line that is. Jobs whose answer was lost are put again from there.
 
 use crate::command::{INPUT, Invocation, Run, Tubes};
 use crate::failure::{Failure, Outcome, Status};
@@ -21,7 +21,6 @@ use clap::{Args, ValueHint};
 use std::ffi::OsString;
 use std::fs::{read_to_string, remove_file};
 use std::io::ErrorKind;
-use std::num::NonZeroU64;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
@@ -88,9 +87,6 @@ impl Run for Dump {
 pub struct Load {
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     file: Option<OsString>,
-    /// go on at this line of the dump
-    #[arg(long, value_name = "LINE")]
-    from: Option<NonZeroU64>,
     /// put all of them into this tube (default: their own)
     #[arg(short, long, value_name = "TUBE", value_parser = parse::<TubeName>)]
     tube: Option<TubeName>,
@@ -111,11 +107,12 @@ impl Run for Load {
     fn run(mut self, invocation: &Invocation) -> Outcome {
         let note = self.note.take().filter(|_| !self.dry_run);
         let note = note.as_deref().map(Path::new);
-        self.from = self.from.max(note.map(noted).transpose()?.flatten());
+        let from = note.map_or(Ok(1), noted)?;
         let path = self.file.as_deref().unwrap_or(INPUT.as_ref());
         let mut dump = Loading {
-            source: Source::open(path, Some(b'\n'))?,
-            options: &self,
+            source: Source::open(path, true)?,
+            from,
+            tube: self.tube,
             writer: None,
             largest: u64::MAX,
             batch: Vec::new(),
@@ -153,7 +150,7 @@ impl Run for Load {
                 Next::Fault(reason) => {
                     let line = dump.source.number;
                     let failure = dump.stopped(line, Failure::Refused(reason));
-                    return Err(failure.with(format_args!("'--from {}' leaves it out", line + 1)));
+                    return Err(failure.with(format_args!("'tail -n +{}' leaves it out", line + 1)));
                 }
                 Next::End(flaw) => break flaw,
             }
@@ -175,23 +172,27 @@ impl Run for Load {
     }
 }
 
-/// The line that an earlier run has noted as the one to go on at, if any.
-fn noted(path: &Path) -> Outcome<Option<NonZeroU64>> {
+/// The line that an earlier run has noted as the one to go on at; the first one if there
+/// is no note.
+fn noted(path: &Path) -> Outcome<u64> {
     let shown = path.display();
     match read_to_string(path) {
-        Ok(text) => match text.trim().parse() {
-            Ok(line) => Ok(Some(line)),
-            Err(_) => Failure::refused(format!("{shown} notes no line of a dump")),
-        },
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Ok(text) => text
+            .trim()
+            .parse()
+            .or_else(|_| Failure::refused(format!("{shown} notes no line of a dump"))),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(1),
         Err(error) => Err(Failure::io(format_args!("cannot read {shown}"), error)),
     }
 }
 
 /// A dump that is being read.
-struct Loading<'a> {
+struct Loading {
     source: Source,
-    options: &'a Load,
+    /// The line where it goes on.
+    from: u64,
+    /// The tube of all jobs, if it is one.
+    tube: Option<TubeName>,
     /// Where its jobs go to; nowhere if it is only read.
     writer: Option<Writer>,
     /// The largest body that the server takes.
@@ -218,7 +219,7 @@ enum Next {
     End(Option<String>),
 }
 
-impl Loading<'_> {
+impl Loading {
     /// Reads a line. If it is a job that is wanted, it is added to the batch.
     fn next(&mut self) -> Outcome<Next> {
         let Some(text) = self.source.read_next()? else {
@@ -240,7 +241,6 @@ impl Loading<'_> {
                 _ => return self.refused(NO_DUMP),
             }
         }
-        let from = self.options.from.map_or(1, NonZeroU64::get);
         Ok(match line {
             Err(_) if !text.ends_with(b"\n") => {
                 Next::End(Some(format!("the dump was cut short within line {number}")))
@@ -249,7 +249,7 @@ impl Loading<'_> {
                 // All lines except the first and the last are jobs.
                 let there = number.saturating_sub(2);
                 Next::End(match written {
-                    Some(written) if written != there => Some(format!(
+                    Some(written) if written != there && !self.only_jobs => Some(format!(
                         "{written} jobs were written, but {there} are there"
                     )),
                     _ if self.source.read_next()?.is_some() => Some(format!(
@@ -258,14 +258,14 @@ impl Loading<'_> {
                     _ => None,
                 })
             }
-            _ if number < from => Next::Job,
+            _ if number < self.from => Next::Job,
             Ok(Line::Job(job)) if job.body.len() as u64 <= self.largest => {
                 if self.batch.is_empty() {
                     self.first = number;
                 }
                 self.bytes += job.body.len();
                 self.batch.push(NewJob {
-                    tube: self.options.tube.clone().unwrap_or(job.tube),
+                    tube: self.tube.clone().unwrap_or(job.tube),
                     ..job
                 });
                 Next::Job
@@ -321,9 +321,12 @@ impl Loading<'_> {
             "sound"
         };
         let loaded = jobs(self.loaded, what);
+        let dump = self.source.name.replace("stdin", INPUT);
         failure
             .about(format_args!("{} line {line}", self.source.name))
-            .with(format_args!("{loaded}; 'load --from {line}' goes on there"))
+            .with(format_args!(
+                "{loaded}; 'tail -n +{line} {dump} | beanpole load' goes on there"
+            ))
     }
 }
 

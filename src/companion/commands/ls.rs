@@ -5,9 +5,9 @@ use crate::command::{Invocation, Run, Tubes, ids};
 use crate::failure::{Outcome, Status};
 use crate::remote::client::{Client, job};
 use crate::remote::facts::{JobFacts, State};
-use crate::remote::finder::each_body;
+use crate::remote::finder::{Scope, each_body};
 use crate::remote::form::{Bodies, job_to_json};
-use crate::selection::Conditions;
+use crate::selection::{Conditions, state};
 use crate::text::output::{Output, complain, width};
 use crate::text::{beginning, span};
 use crate::values::parse;
@@ -19,6 +19,9 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 pub struct Ls {
     #[command(flatten)]
     tubes: Tubes,
+    /// only jobs in this state; may be repeated (default: all)
+    #[arg(long = "state", value_name = "STATE", value_parser = state(State::ALL))]
+    states: Vec<State>,
     #[command(flatten)]
     conditions: Conditions,
     /// only the ids
@@ -65,8 +68,13 @@ static COLUMNS: [Column; 8] = [
 impl Run for Ls {
     fn run(self, invocation: &Invocation) -> Outcome {
         let mut client = invocation.connect()?;
-        let tubes = self.tubes.patterns();
-        let scope = self.conditions.scope(&mut client, &tubes)?;
+        let scope = Scope {
+            tubes: self.tubes.patterns().existing(&mut client)?,
+            states: match self.states.as_slice() {
+                [] => State::ALL.into(),
+                some => some.into(),
+            },
+        };
         let most = self.conditions.most();
         let mut table = Table {
             ls: &self,

@@ -9,21 +9,21 @@ use crate::command::{Invocation, Run, last_of};
 use crate::failure::{Failure, Outcome};
 use crate::http::{self, Answer, Request, Site};
 use crate::remote::address::Server;
-use crate::remote::client::Client;
+use crate::remote::client::{Client, ask_all};
 use crate::remote::facts::{Facts, State};
 use crate::remote::patterns::{Pattern, Patterns};
 use crate::remote::tubes::Sample;
 use crate::remote::watch::Known;
 use crate::signals::end_at_signals;
 use crate::text::output::{WholeFile, complain, note, print};
-use crate::values::parse;
+use crate::values::{Count, parse};
 use clap::{Args, ValueHint};
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::fmt::Display;
-use std::num::NonZeroUsize;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
 #[derive(Args)]
 pub struct Metrics {
@@ -31,8 +31,8 @@ pub struct Metrics {
     #[arg(short = 't', long = "tube", value_name = "TUBE", value_parser = parse::<Pattern>)]
     tubes: Vec<Pattern>,
     /// of N tubes: those in trouble, and the largest (default: all)
-    #[arg(long = "tubes", value_name = "N")]
-    most: Option<NonZeroUsize>,
+    #[arg(long = "tubes", value_name = "N", value_parser = parse::<Count>)]
+    most: Option<Count>,
     /// with the age of the next ready job of each tube
     #[arg(long)]
     age: bool,
@@ -55,7 +55,7 @@ impl Run for Metrics {
             servers: invocation.servers.clone(),
             patience: invocation.patience,
             tubes: Patterns(self.tubes),
-            most: self.most.map(NonZeroUsize::get),
+            most: self.most.map(|most| Count::most(Some(most))),
             age: self.age,
         };
         if let Some(listen) = &self.listen {
@@ -63,7 +63,11 @@ impl Run for Metrics {
             let (listener, bound) = http::bind(listen)?;
             note(format_args!("serving http://{bound}/metrics"));
             scrape.patience = scrape.patience.min(SCRAPE_PATIENCE);
-            http::serve(&listener, self.hosts, scrape)
+            let served = Served {
+                scrape,
+                last: Mutex::default(),
+            };
+            http::serve(&listener, self.hosts, served)
         }
         let (text, failures) = scrape.text();
         if let Some(file) = &self.output {
@@ -77,23 +81,39 @@ impl Run for Metrics {
     }
 }
 
-/// The metrics alone are served.
-impl Site for Scrape {
+/// The metrics alone are served. They may be a large text: it is made once at a time, and
+/// whoever asks while another client still reads it gets the same.
+struct Served {
+    scrape: Scrape,
+    /// The text that was made last, and when; it is gone when nobody reads it.
+    last: Mutex<Option<(Instant, Weak<str>)>>,
+}
+
+impl Site for Served {
     fn answer(&self, request: &Request) -> Result<Answer, Answer> {
         if request.path != "/metrics" {
             return Err(Answer::refusal(404, "only /metrics is here"));
         }
-        let (text, failures) = self.text();
-        failures.iter().for_each(|failure| complain!("{failure}"));
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let new = last.as_ref().filter(|(made, _)| made.elapsed() < SHARED);
+        let text = new.and_then(|(_, text)| text.upgrade()).unwrap_or_else(|| {
+            let (text, failures) = self.scrape.text();
+            failures.iter().for_each(|failure| complain!("{failure}"));
+            let text: Arc<str> = text.into();
+            *last = Some((Instant::now(), Arc::downgrade(&text)));
+            text
+        });
         Ok(Answer::ok(KIND, text))
     }
 }
 
 /// The content type of the text.
 const KIND: &str = "text/plain; version=0.0.4; charset=utf-8";
-/// How long a server may take to answer for a scrape: as a rule, a scraper
-/// gives up after 10 seconds.
+/// How long servers may take to answer for a scrape: as a rule, a scraper gives up after
+/// 10 seconds.
 const SCRAPE_PATIENCE: Duration = Duration::from_secs(5);
+/// For how long a text that somebody still reads is given to others.
+const SHARED: Duration = Duration::from_secs(5);
 
 /// Which metrics are wanted, and of which servers.
 #[derive(Default)]
@@ -114,12 +134,13 @@ impl Scrape {
     fn text(&self) -> (String, Vec<Failure>) {
         let mut metrics = Exposition::default();
         let mut failures = Vec::new();
-        for server in &self.servers {
+        let until = Instant::now() + self.patience;
+        let all = ask_all(&self.servers, |server| self.ask(server, until));
+        for (server, known) in self.servers.iter().zip(all) {
             metrics.server = match self.servers.len() {
                 1 => String::new(),
                 _ => format!("server=\"{}\"", escaped(&server.title())),
             };
-            let known = self.ask(server);
             metrics.add("up", &[], u8::from(known.is_ok()));
             match known {
                 Ok(known) => metrics.of(&known, self),
@@ -129,8 +150,8 @@ impl Scrape {
         (metrics.text(), failures)
     }
 
-    fn ask(&self, server: &Server) -> Outcome<Known> {
-        let mut client = Client::connect(&server.address, self.patience)?;
+    fn ask(&self, server: &Server, until: Instant) -> Outcome<Known> {
+        let mut client = Client::connect_until(&server.address, until)?;
         let sample = Sample::once(&mut client, &self.tubes, self.age)?;
         let mut known = Known::default();
         known.take(Duration::ZERO, sample);
@@ -215,11 +236,11 @@ impl Exposition {
         }
         for (key, value) in facts.iter() {
             if let Some(command) = key.strip_prefix("cmd-") {
-                self.add("commands_total", &[("command", command)], value);
+                self.told("commands_total", &[("command", command)], value);
             }
         }
         for (mode, key) in [("user", "rusage-utime"), ("system", "rusage-stime")] {
-            self.add("cpu_seconds_total", &[("mode", mode)], facts.text(key));
+            self.told("cpu_seconds_total", &[("mode", mode)], facts.text(key));
         }
         self.plain(false, facts, &[]);
         let mut tubes: Vec<_> = known.tubes.iter().collect();
@@ -251,8 +272,15 @@ impl Exposition {
             if name.starts_with("tube_") == of_tube
                 && let Some(value) = facts.get(key)
             {
-                self.add(name, labels, value);
+                self.told(name, labels, value);
             }
+        }
+    }
+
+    /// Adds what a server tells, if it is a number.
+    fn told(&mut self, name: &'static str, labels: &[(&str, &str)], value: &str) {
+        if value.parse().is_ok_and(f64::is_finite) {
+            self.add(name, labels, value);
         }
     }
 
@@ -268,19 +296,20 @@ impl Exposition {
         *self.samples.entry(name).or_default() += &format!("beanstalk_{name}{labels} {value}\n");
     }
 
-    fn text(&self) -> String {
-        let text = |(name, _, help): &(&str, &str, &str)| {
-            let samples = self.samples.get(name)?;
-            let kind = if name.ends_with("_total") {
-                "counter"
-            } else {
-                "gauge"
+    fn text(mut self) -> String {
+        let mut all = String::new();
+        for (name, _, help) in METRICS {
+            let Some(samples) = self.samples.remove(name) else {
+                continue;
             };
-            Some(format!(
-                "# HELP beanstalk_{name} {help}\n# TYPE beanstalk_{name} {kind}\n{samples}"
-            ))
-        };
-        METRICS.iter().filter_map(text).collect()
+            let kind = match name.ends_with("_total") {
+                true => "counter",
+                false => "gauge",
+            };
+            all += &format!("# HELP beanstalk_{name} {help}\n# TYPE beanstalk_{name} {kind}\n");
+            all += &samples;
+        }
+        all
     }
 }
 
@@ -342,6 +371,22 @@ mod tests {
         let text = metrics("uptime: 1", &[("a", "current-jobs-ready: 1")], None);
         assert!(
             !text.contains("refus") && !text.contains("timeouts"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_value_that_is_no_number_is_left_out() {
+        let text = metrics(
+            "uptime: soon\ncmd-put: nan\nrusage-utime:\ntotal-jobs: 3",
+            &[("a", "total-jobs: inf")],
+            None,
+        );
+        for name in ["uptime", "commands", "cpu", "tube_jobs_created"] {
+            assert!(!text.contains(&format!("beanstalk_{name}")), "{text}");
+        }
+        assert!(
+            text.contains("\nbeanstalk_jobs_created_total 3\n"),
             "{text}"
         );
     }

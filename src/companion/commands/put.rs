@@ -7,13 +7,11 @@ use crate::remote::form::{Line, Source};
 use crate::remote::reply::Reply;
 use crate::remote::writer::{self, NewJob, Writer, Written};
 use crate::text::output::{Output, complain};
-use crate::values::parse;
+use crate::values::{Count, parse};
 use beanpole::protocol::framing::MAX_LINE;
 use beanpole::protocol::{Limit, Priority, PutOptions, Seconds, TubeName, Unique};
 use clap::{Args, ValueHint};
 use std::ffi::OsString;
-use std::io::{IsTerminal, stdin};
-use std::num::NonZeroU32;
 use std::os::unix::ffi::OsStringExt;
 
 #[derive(Args)]
@@ -38,11 +36,8 @@ pub struct Put {
     /// each line of the files or of stdin is a body
     #[arg(short, long, conflicts_with = "bodies")]
     lines: bool,
-    /// the same, but NUL bytes end the bodies
-    #[arg(short = '0', long, conflicts_with_all = ["bodies", "lines"])]
-    null: bool,
     /// each line is a job in JSON, as ls, reserve and dump write it
-    #[arg(short, long, conflicts_with_all = ["bodies", "lines", "null"])]
+    #[arg(short, long, conflicts_with_all = ["bodies", "lines"])]
     json: bool,
     /// no other job with this key in the tube, nor for TIME after its delete (default: 0)
     #[arg(long, value_name = "KEY[:TIME]", value_parser = parse::<Unique>)]
@@ -51,8 +46,8 @@ pub struct Put {
     #[arg(long, value_name = "KEY[:N]", value_parser = parse::<Limit>)]
     limit: Option<Limit>,
     /// buried after N tries that end by a timeout or a lost connection
-    #[arg(long, value_name = "N")]
-    tries: Option<NonZeroU32>,
+    #[arg(long, value_name = "N", value_parser = parse::<Count>)]
+    tries: Option<Count>,
     /// do not print the ids
     #[arg(short, long)]
     quiet: bool,
@@ -68,18 +63,14 @@ impl Run for Put {
     fn run(mut self, invocation: &Invocation) -> Outcome {
         let bodies = std::mem::take(&mut self.bodies);
         self.warn_of_a_tube(&bodies);
-        let end = match (self.lines || self.json, self.null) {
-            (true, _) => Some(b'\n'),
-            (_, true) => Some(b'\0'),
-            _ => None,
-        };
+        let has_lines = self.lines || self.json;
         if bodies.is_empty() && self.files.is_empty() {
             self.files.push(INPUT.into());
         }
         let options = PutOptions {
             unique: self.unique.take(),
             limit: self.limit.take(),
-            tries: self.tries.map(NonZeroU32::get),
+            tries: self.tries.map(|Count(tries)| tries),
         };
         if options.to_string().len() > MAX_OPTIONS {
             return Failure::usage("the keys are too long together");
@@ -103,11 +94,11 @@ impl Run for Put {
         let batch = bodies.collect();
         puts.put(batch)?;
         for path in &self.files {
-            let mut source = Source::open(path, end)?;
+            let mut source = Source::open(path, has_lines)?;
             let mut batch = Vec::new();
             // Those that are in the buffer already go together.
             while let Some(mut body) = source.read_next()? {
-                if body.last().copied() == end {
+                if has_lines && body.ends_with(b"\n") {
                     body.pop();
                 }
                 batch.extend(puts.job(&source.place(), body));
@@ -126,9 +117,8 @@ impl Put {
     /// `put mail hello` puts two jobs into `default`, and a person may have
     /// meant another thing.
     fn warn_of_a_tube(&self, bodies: &[OsString]) {
-        if let (None, [first, _, ..]) = (&self.tube, bodies)
+        if let (None, false, [first, _, ..]) = (&self.tube, self.quiet, bodies)
             && let Some(tube) = TubeName::parse(first.as_encoded_bytes())
-            && stdin().is_terminal()
         {
             complain!(
                 "'{tube}' is the first of {} bodies for the tube 'default'; a tube is named by -t {tube}",

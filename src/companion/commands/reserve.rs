@@ -15,11 +15,10 @@ use crate::remote::form::Bodies;
 use crate::remote::reply::Job;
 use crate::remote::writer::NewJob;
 use crate::text::output::{Output, complain};
-use crate::values::parse;
+use crate::values::{Count, parse};
 use beanpole::protocol::{JobId, Seconds};
 use clap::Args;
 use std::collections::HashSet;
-use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
 
 #[derive(Args)]
@@ -27,8 +26,8 @@ pub struct Reserve {
     #[command(flatten)]
     tubes: Tubes,
     /// take N jobs (default: 1)
-    #[arg(short = 'n', long, value_name = "N")]
-    count: Option<NonZeroU64>,
+    #[arg(short = 'n', long, value_name = "N", value_parser = parse::<Count>)]
+    count: Option<Count>,
     /// take all that are ready
     #[arg(long, conflicts_with = "count")]
     all: bool,
@@ -61,16 +60,17 @@ impl Run for Reserve {
         let tubes = self.tubes.patterns().or_default().named(&mut client)?;
         client.watch_only(&tubes)?;
         let timeout = self.timeout.or(self.all.then_some(Seconds(0)));
-        let usual = if self.all { u64::MAX } else { 1 };
-        let wanted = self.count.map_or(usual, NonZeroU64::get);
+        let wanted = match self.all {
+            true => usize::MAX,
+            false => Count::most(self.count.or(Some(Count(1)))),
+        };
         let mut output = Output::new();
         let mut taken = 0;
         let (mut kept, mut seen) = (Vec::new(), HashSet::new());
         let mut late = Vec::new();
         let mut room = Room::default();
         while taken < wanted {
-            let left = usize::try_from(wanted - taken).unwrap_or(usize::MAX);
-            let mut jobs = take(&mut client, timeout, left.min(room.jobs()))?;
+            let mut jobs = take(&mut client, timeout, room.jobs().min(wanted - taken))?;
             if is_kept {
                 // The time to run of a job that comes again was over.
                 let again = jobs.iter().position(|job| !seen.insert(job.id));
@@ -90,7 +90,7 @@ impl Run for Reserve {
                 // A job whose time is over is reported when it is settled.
                 send_each(&mut client, &ids, "touch")?;
             }
-            taken += jobs.len() as u64;
+            taken += jobs.len();
             room.learn(jobs.iter().map(|(job, _)| job.body.len()));
             let lines = jobs.into_iter().flat_map(|(Job { id, .. }, facts)| {
                 let facts = facts.and_then(|facts| JobFacts::read(facts).ok());

@@ -1,28 +1,21 @@
 //! What a server tells of itself: `stats` shows its statistics, those of tubes or those of
 //! a job, `tubes` is a table of the tubes, and `clients` one of the connections: who puts,
-//! who works, who waits, and how much. `ping` measures how fast servers answer one of their
-//! smallest commands.
+//! who works, who waits, and how much.
 
-use crate::command::{Interval, Invocation, Run, Tubes, last_of, word};
+use crate::command::{Invocation, Run, Tubes, word};
 use crate::failure::{Failure, Outcome, Status};
-use crate::remote::address::Server;
-use crate::remote::client::Client;
 use crate::remote::facts::Facts;
 use crate::remote::finder::connections;
 use crate::remote::patterns::Pattern;
-use crate::remote::reply::Reply;
-use crate::remote::tubes::{Column, stats_of};
-use crate::signals::{Calls, SIGINT, SIGTERM};
-use crate::text::json::{Json, float, json};
+use crate::remote::tubes::{Column, column_of, stats_of};
+use crate::text::json::Json;
 use crate::text::output::Output;
 use crate::text::span;
-use crate::values::{Parse, parse};
+use crate::values::{Count, Parse, parse};
 use beanpole::protocol::{JobId, TubeName};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use std::cmp::Reverse;
-use std::num::NonZeroUsize;
-use std::time::{Duration, Instant};
 
 #[derive(Args)]
 #[command(override_usage = "beanpole stats [OPTIONS] [TUBE]... | job ID")]
@@ -39,7 +32,7 @@ pub struct List {
     #[command(flatten)]
     tubes: Tubes,
     /// sort by this column, the most first (default: tube)
-    #[arg(short, long, value_name = "COLUMN", value_parser = parse::<Column>)]
+    #[arg(short, long, value_name = "COLUMN", ignore_case = true, value_parser = column_of(&COLUMNS))]
     sort: Option<Column>,
     /// only the names
     #[arg(long)]
@@ -96,11 +89,11 @@ fn lines(facts: &Facts) -> String {
         .collect()
 }
 
-/// The columns after the name of the tube.
-const COLUMNS: [Column; 9] = {
+/// The columns.
+const COLUMNS: [Column; 10] = {
     use Column::*;
     [
-        Ready, Reserved, Delayed, Buried, Total, Using, Watching, Waiting, Pause,
+        Tube, Ready, Reserved, Delayed, Buried, Total, Using, Watching, Waiting, Pause,
     ]
 };
 
@@ -110,9 +103,6 @@ impl Run for List {
     fn run(self, invocation: &Invocation) -> Outcome {
         let patterns = self.tubes.patterns();
         let sort = self.sort.unwrap_or(Column::Tube);
-        if sort != Column::Tube && !COLUMNS.contains(&sort) {
-            return Failure::usage(format!("--sort: there is no column '{}'", sort.name()));
-        }
         let (mut found, outcome) = invocation.ask_each(|client| {
             let mut names = client.tubes()?;
             names.retain(|name| patterns.mean(name));
@@ -161,7 +151,7 @@ fn table(facts: &[(TubeName, Facts)]) -> String {
     let width = widths.filter(|width| *width <= LONGEST).max();
     let width = width.unwrap_or(0).max(4) as isize;
     let line = |name: &str, figure: &dyn Fn(Column) -> String| {
-        let figures = COLUMNS.map(|column| (figure(column), 9));
+        let figures = COLUMNS[1..].iter().map(|column| (figure(*column), 9));
         row([(name.into(), -width)].into_iter().chain(figures)) + "\n"
     };
     let mut text = line("TUBE", &|column| column.name().to_uppercase());
@@ -189,8 +179,8 @@ pub struct Clients {
     #[command(flatten)]
     tubes: Tubes,
     /// at most N (default: all)
-    #[arg(short = 'n', long, value_name = "N")]
-    count: Option<NonZeroUsize>,
+    #[arg(short = 'n', long, value_name = "N", value_parser = parse::<Count>)]
+    count: Option<Count>,
     /// sort by this column, the most first (default: id)
     #[arg(short, long, value_name = "COLUMN", value_parser = PossibleValuesParser::new(CLIENT_COLUMNS.map(|(name, _)| name)))]
     sort: Option<String>,
@@ -235,7 +225,7 @@ impl Run for Clients {
         if let Some(column) = &self.sort {
             found.sort_by_cached_key(|one| (Reverse(one.number(column)), client_text(column, one)));
         }
-        found.truncate(self.count.map_or(usize::MAX, NonZeroUsize::get));
+        found.truncate(Count::most(self.count));
         let line = |text: &dyn Fn(&str) -> String| {
             row(CLIENT_COLUMNS.map(|(name, width)| (text(name), width)))
         };
@@ -270,111 +260,5 @@ fn client_text(column: &str, one: &Facts) -> String {
             }
         },
         _ => one.text(column).into(),
-    }
-}
-
-#[derive(Args)]
-pub struct Ping {
-    /// ask this number of times (default: until interrupted)
-    #[arg(short = 'n', long, value_name = "N")]
-    count: Option<NonZeroUsize>,
-    /// from one to the next (default: 1)
-    #[arg(short, long, value_name = "TIME", value_parser = parse::<Interval>)]
-    interval: Option<Interval>,
-    /// write the summary as JSON, and nothing else
-    #[arg(short, long)]
-    json: bool,
-}
-
-impl Run for Ping {
-    const MANY_SERVERS: bool = true;
-
-    fn run(self, invocation: &Invocation) -> Outcome {
-        let most = self.count.map_or(usize::MAX, NonZeroUsize::get);
-        let interval = self.interval.map_or(Duration::from_secs(1), |time| time.0);
-        let interrupted = Calls::by_signals(&[SIGINT, SIGTERM])?;
-        let pinged = |server| Pinged {
-            server,
-            link: invocation.connect_to(&server.address),
-            latencies: Vec::new(),
-        };
-        let mut all: Vec<Pinged> = invocation.servers.iter().map(pinged).collect();
-        let mut output = Output::new();
-        for round in 1..=most {
-            let asked = Instant::now();
-            for one in &mut all {
-                if let Some(took) = one.ask().filter(|_| !self.json) {
-                    output.line(format_args!("{}: {took:.3} ms", one.server.title()))?;
-                }
-            }
-            output.sync()?;
-            if round == most || all.iter().all(|one| one.link.is_err()) {
-                break;
-            }
-            interrupted.wait(Some(asked + interval));
-            if interrupted.take() {
-                break;
-            }
-        }
-        drop(output);
-        let told = all.iter().filter(|one| !one.latencies.is_empty());
-        let told = told.map(|one| (one.server, one)).collect();
-        invocation.show(self.json, told, |one| one.to_json(), |one| one.text())?;
-        last_of(all.into_iter().filter_map(|one| one.link.err()))
-    }
-}
-
-/// A server, and what was measured.
-struct Pinged<'a> {
-    server: &'a Server,
-    /// The connection, or why there is none.
-    link: Outcome<Client>,
-    /// How many milliseconds each answer took.
-    latencies: Vec<f64>,
-}
-
-impl Pinged<'_> {
-    /// How many milliseconds an answer took, if it came.
-    fn ask(&mut self) -> Option<f64> {
-        const REQUEST: &str = "list-tube-used";
-        let asked = Instant::now();
-        let failure = match self.link.as_mut().ok()?.call(REQUEST) {
-            Ok(Reply::Using(_)) => {
-                let took = asked.elapsed().as_secs_f64() * 1000.0;
-                self.latencies.push(took);
-                return Some(took);
-            }
-            Ok(other) => Failure::unexpected(REQUEST, &other),
-            Err(failure) => failure,
-        };
-        self.link = Err(failure);
-        None
-    }
-
-    /// The times that 50, 90, 99 and 100 % of the answers did not exceed.
-    fn within(&self) -> [f64; 4] {
-        let mut all = self.latencies.clone();
-        all.sort_by(f64::total_cmp);
-        [50, 90, 99, 100].map(|percent| {
-            let place = (all.len() * percent).div_ceil(100).saturating_sub(1);
-            all.get(place).copied().unwrap_or(0.0)
-        })
-    }
-
-    fn text(&self) -> String {
-        let (answers, [half, most, nearly_all, longest]) = (self.latencies.len(), self.within());
-        format!(
-            "{answers} answers: 50% within {half:.3}, 90% within {most:.3}, \
-             99% within {nearly_all:.3}, longest {longest:.3} ms\n"
-        )
-    }
-
-    fn to_json(&self) -> Json {
-        let [half, most, nearly_all, longest] = self.within().map(float);
-        json!({
-            "server": self.server.title(),
-            "answers": self.latencies.len(),
-            "50%-ms": half, "90%-ms": most, "99%-ms": nearly_all, "longest-ms": longest,
-        })
     }
 }

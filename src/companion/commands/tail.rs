@@ -15,11 +15,10 @@ use crate::remote::form::job_to_json;
 use crate::remote::patterns::Patterns;
 use crate::text::output::Output;
 use crate::text::shown;
-use crate::values::parse;
+use crate::values::{Count, parse};
 use beanpole::protocol::JobId;
 use clap::Args;
 use std::collections::BTreeSet;
-use std::num::NonZeroU64;
 use std::time::Duration;
 
 #[derive(Args)]
@@ -27,8 +26,8 @@ pub struct Tail {
     #[command(flatten)]
     tubes: Tubes,
     /// stop after N jobs
-    #[arg(short = 'n', long, value_name = "N")]
-    count: Option<NonZeroU64>,
+    #[arg(short = 'n', long, value_name = "N", value_parser = parse::<Count>)]
+    count: Option<Count>,
     /// the time between two polls (default: 0.2)
     #[arg(short, long, value_name = "TIME", value_parser = parse::<Interval>)]
     interval: Option<Interval>,
@@ -48,7 +47,7 @@ const BEHIND: u64 = 100;
 impl Run for Tail {
     fn run(self, invocation: &Invocation) -> Outcome {
         let interval = self.interval.map_or(USUAL_INTERVAL, |Interval(time)| time);
-        let mut left = self.count.map_or(u64::MAX, NonZeroU64::get);
+        let mut left = Count::most(self.count);
         let mut client = invocation.connect()?;
         let mut follower = Follower::new(&mut client, self.tubes.patterns())?;
         let mut output = Output::new();

@@ -18,6 +18,7 @@ use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// How long connecting may take, and each reply that the server owes at once,
@@ -36,6 +37,10 @@ pub struct Client {
     pub address: Address,
     /// How long the client waits for a reply.
     pub patience: Duration,
+    /// Whether the server has sent anything.
+    is_heard: bool,
+    /// When it waits for none any more.
+    until: Option<Instant>,
     /// Whether the server knows the options of a put, once this was asked.
     knows_options: Option<bool>,
     /// The largest body that the server takes, once this was asked.
@@ -71,8 +76,18 @@ impl Client {
             input: VecDeque::new(),
             output: VecDeque::new(),
             patience,
+            is_heard: false,
+            until: None,
             knows_options: None,
         })
+    }
+
+    /// Connects. All replies have to come until then.
+    pub fn connect_until(address: &Address, until: Instant) -> Outcome<Client> {
+        let patience = until.saturating_duration_since(Instant::now());
+        let mut client = Client::connect(address, patience.max(Duration::from_millis(1)))?;
+        client.until = Some(until);
+        Ok(client)
     }
 
     /// Connects to the first of these servers that serves. If there are
@@ -128,7 +143,8 @@ impl Client {
 
     /// Waits for the next reply.
     pub fn reply(&mut self) -> Outcome<Reply> {
-        self.reply_by(Some(Instant::now() + self.patience))
+        let until = Instant::now() + self.patience;
+        self.reply_by(self.until.map_or(Some(until), |all| Some(until.min(all))))
     }
 
     /// Waits for the next reply until this time, or for ever.
@@ -246,13 +262,25 @@ impl Client {
     fn receive_some(&mut self) -> Outcome<()> {
         let mut buffer = [0; 1 << 16];
         match self.stream.read(&mut buffer) {
-            Ok(0) => Err(self.lost("the server closed the connection")),
+            Ok(0) => Err(self.ended("the server closed the connection")),
             Ok(count) => {
+                self.is_heard = true;
                 self.input.extend(&buffer[..count]);
                 Ok(())
             }
             Err(error) if is_passing(&error) => Ok(()),
-            Err(error) => Err(self.lost(error)),
+            Err(error) => Err(self.ended(error)),
+        }
+    }
+
+    /// The failure that says that the server has ended the connection.
+    fn ended(&self, reason: impl fmt::Display) -> Failure {
+        match self.is_heard {
+            true => self.lost(reason),
+            false => self.lost(format_args!(
+                "{}: perhaps it has as many connections as it takes",
+                plain(reason)
+            )),
         }
     }
 
@@ -360,6 +388,21 @@ impl Client {
             other => Err(Failure::unexpected("list-tubes", &other)),
         }
     }
+}
+
+/// Asks these servers at the same time, so that one that is silent delays no other.
+pub fn ask_all<T: Send>(servers: &[Server], ask: impl Fn(&Server) -> T + Sync) -> Vec<T> {
+    let ask = &ask;
+    thread::scope(|scope| {
+        let asking = servers
+            .iter()
+            .map(|server| scope.spawn(move || ask(server)));
+        let asking: Vec<_> = asking.collect();
+        let answers = asking.into_iter();
+        answers
+            .map(|asked| asked.join().expect("a question does not panic"))
+            .collect()
+    })
 }
 
 /// The dictionary in a reply; `None` for `NOT_FOUND`.

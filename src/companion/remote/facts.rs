@@ -213,14 +213,11 @@ impl Parse for State {
     }
 }
 
-/// These states, or all free ones if none is given, in the order in which to go
-/// through them. It is an error if jobs in one of them are held.
-pub fn free_states(given: &[State]) -> Result<Vec<State>, String> {
-    if given.contains(&State::Reserved) {
-        return Err("'reserved' is not ready, delayed or buried".into());
-    }
+/// The free ones among these states, or all if none is given, in the order in which to
+/// go through them.
+pub fn free_states(given: &[State]) -> Vec<State> {
     let wanted = |state: &State| given.is_empty() || given.contains(state);
-    Ok(State::FREE.into_iter().filter(wanted).collect())
+    State::FREE.into_iter().filter(wanted).collect()
 }
 
 /// The answer of `stats-job` about a job: the values that commands use, and

@@ -151,19 +151,19 @@ impl Line {
 pub struct Source {
     pub name: String,
     reader: BufReader<Box<dyn Read>>,
-    /// What ends each; without it, the whole source is one body.
-    end: Option<u8>,
+    /// Whether each line is one; else the whole source is.
+    has_lines: bool,
     /// How many were read.
     pub number: u64,
 }
 
 impl Source {
-    pub fn open(path: &OsStr, end: Option<u8>) -> Outcome<Source> {
+    pub fn open(path: &OsStr, has_lines: bool) -> Outcome<Source> {
         let (name, reader) = open(path)?;
         Ok(Source {
             name,
             reader: BufReader::with_capacity(1 << 20, reader),
-            end,
+            has_lines,
             number: 0,
         })
     }
@@ -171,13 +171,13 @@ impl Source {
     /// The next one, with its end.
     pub fn read_next(&mut self) -> Outcome<Option<Vec<u8>>> {
         let mut bytes = Vec::new();
-        let count = match self.end {
-            Some(end) => self.reader.read_until(end, &mut bytes),
-            None => self.reader.read_to_end(&mut bytes),
+        let count = match self.has_lines {
+            true => self.reader.read_until(b'\n', &mut bytes),
+            false => self.reader.read_to_end(&mut bytes),
         };
         let count = count.map_err(|error| cannot_read(&self.name, error))?;
-        // Without an end byte, an empty source is one empty body.
-        if count == 0 && (self.end.is_some() || self.number > 0) {
+        // An empty source without lines is one empty body.
+        if count == 0 && (self.has_lines || self.number > 0) {
             return Ok(None);
         }
         self.number += 1;
@@ -186,15 +186,14 @@ impl Source {
 
     /// Whether the next one can be had without waiting.
     pub fn has_next(&self) -> bool {
-        self.end
-            .is_some_and(|end| self.reader.buffer().contains(&end))
+        self.has_lines && self.reader.buffer().contains(&b'\n')
     }
 
     /// The place of the last one, for messages.
     pub fn place(&self) -> String {
-        match self.end {
-            Some(_) => format!("{} {}", self.name, self.number),
-            None => self.name.clone(),
+        match self.has_lines {
+            true => format!("{} {}", self.name, self.number),
+            false => self.name.clone(),
         }
     }
 }

@@ -9,8 +9,8 @@ use crate::remote::facts::{Facts, JobFacts, State};
 use crate::remote::finder::{self, Scope, Walk, connections, jobs_of};
 use crate::remote::patterns::Patterns;
 use crate::remote::reply::Reply;
-use crate::values::Parse;
 use beanpole::protocol::{JobId, TubeName};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use std::collections::{HashMap, HashSet};
 
 /// The statistics of the tubes among these that exist.
@@ -208,6 +208,14 @@ pub const TABLE: [(Column, &str, &str, usize, &str); 14] = [
 ];
 
 impl Column {
+    /// The column of this name or title.
+    pub fn of(text: &str) -> Option<Column> {
+        let is = |name: &str| name.eq_ignore_ascii_case(text);
+        let mut table = TABLE.into_iter();
+        let named = table.find(|(_, name, title, ..)| is(name) || is(title));
+        named.map(|(column, ..)| column)
+    }
+
     /// Its name.
     pub fn name(self) -> &'static str {
         TABLE[self as usize].1
@@ -225,13 +233,10 @@ impl Column {
     }
 }
 
-/// Reads the name of a column, or its title on a narrow screen.
-impl Parse for Column {
-    fn parse(text: &str) -> Result<Column, String> {
-        let is = |name: &str| name.eq_ignore_ascii_case(text);
-        let mut table = TABLE.into_iter();
-        let named = table.find(|(_, name, title, ..)| is(name) || is(title));
-        let named = named.map(|(column, ..)| column);
-        named.ok_or_else(|| format!("there is no column '{text}'"))
-    }
+/// Reads the name of one of these columns, or its title on a narrow screen.
+pub fn column_of(columns: &'static [Column]) -> impl TypedValueParser<Value = Column> {
+    let named = columns
+        .iter()
+        .map(|column| PossibleValue::new(column.name()).alias(column.head().0));
+    PossibleValuesParser::new(named).map(|text| Column::of(&text).expect("it is one of these"))
 }

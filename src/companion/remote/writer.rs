@@ -225,7 +225,7 @@ pub fn id(reply: &Reply) -> Option<JobId> {
 }
 
 /// Transfer of jobs to another tube, on the same server or on another one: what
-/// `move`, `copy`, `edit` and the console have in common.
+/// `move`, `edit` and the console have in common.
 ///
 /// A job that moves is put there before it is deleted here, so none is lost. If
 /// everything stops in between, the job is in both tubes; a signal to stop takes

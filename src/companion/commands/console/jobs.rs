@@ -222,7 +222,10 @@ pub fn carry_out(client: &mut Client, server: &Watched, request: &Request) -> Ou
 /// The state that is meant, or all that a person may change.
 fn states(request: &Request) -> Outcome<Vec<State>> {
     let state = optional(request, "state")?;
-    free_states(state.as_slice()).map_err(Failure::Usage)
+    match state {
+        Some(State::Reserved) => Failure::usage("'reserved' is not ready, delayed or buried"),
+        _ => Ok(free_states(state.as_slice())),
+    }
 }
 
 /// How many jobs are meant at most.

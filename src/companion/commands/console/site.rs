@@ -239,7 +239,7 @@ impl Console {
         // By trouble, if no column is named.
         let by = match request.parameter("sort") {
             "name" => None,
-            column => Some(Column::parse(column).unwrap_or(Column::Tube)),
+            column => Some(Column::of(column).unwrap_or(Column::Tube)),
         };
         let mut rows = sorted(&known, is_wanted, by);
         if request.parameter("turned") == "1" {

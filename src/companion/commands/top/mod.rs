@@ -11,7 +11,7 @@ mod view;
 use crate::command::{Interval, Invocation, Run, Tubes};
 use crate::failure::{Failure, Outcome, Status};
 use crate::remote::patterns::Patterns;
-use crate::remote::tubes::Column;
+use crate::remote::tubes::{Column, column_of};
 use crate::remote::watch::{Known, Watched, sorted};
 use crate::signals::{Calls, SIGHUP, SIGINT, SIGTERM, SIGWINCH, wait_for};
 use crate::text::json::Json;
@@ -33,7 +33,7 @@ pub struct Top {
     #[arg(short, long, value_name = "TIME", value_parser = parse::<Interval>)]
     interval: Option<Interval>,
     /// sort by this column, as its title says (default: tube)
-    #[arg(short, long, value_name = "COLUMN", value_parser = parse::<Column>)]
+    #[arg(short, long, value_name = "COLUMN", ignore_case = true, value_parser = column_of(&COLUMNS))]
     sort: Option<Column>,
     /// write JSON, once
     #[arg(short, long)]

@@ -129,6 +129,8 @@ fn head(board: &Board, width: usize) -> Vec<Line> {
 
 /// From this width on, the table shows timeouts, and what is wrong.
 const ROOM_FOR_TROUBLE: usize = 100;
+/// How many columns it has at least.
+const TROUBLE: usize = 18;
 /// Names up to this length have room on a wide screen in any case.
 const NAME: usize = 20;
 
@@ -159,9 +161,11 @@ impl Layout {
         let tubes = board.rows.iter().map(|(_, name)| name.as_str().len() + 8);
         let longest = servers.map(|title| title.len() + 2).chain(tubes).max();
         let longest = longest.unwrap_or(0).max(NAME);
+        // A long name leaves room for the trouble.
+        let others = figures + if is_wide { TROUBLE } else { 0 };
         Layout {
             is_wide,
-            name_width: width.saturating_sub(figures).max(8).min(longest),
+            name_width: width.saturating_sub(others).max(8).min(longest),
             columns,
         }
     }

@@ -12,7 +12,7 @@
 //! restarted without a binlog has forgotten the job, and gives it to no worker:
 //! then the command may run to its end.
 
-use super::Common;
+use super::{Common, wait_after};
 use crate::failure::{Failure, Outcome};
 use crate::remote::client::{self, Client, Event};
 use crate::remote::facts::{JobFacts, State};
@@ -35,6 +35,8 @@ pub struct Held {
     next: Instant,
     /// When the touch was sent that has no reply yet.
     touching: Option<Instant>,
+    /// How many connections have failed since a touch was answered.
+    failures: u32,
 }
 
 /// What ties the job to us.
@@ -82,6 +84,7 @@ impl Held {
             lease: sent,
             next: sent,
             touching: None,
+            failures: 0,
         };
         held.renewed(sent);
         Ok(held)
@@ -139,7 +142,10 @@ impl Held {
         match client.wait(at_latest(next), &[calls.as_fd()]) {
             Ok(Event::Time | Event::Other) => {}
             Ok(Event::Reply(reply)) => match (client.understand(reply), self.touching) {
-                (Ok(Reply::Touched), Some(sent)) => self.renewed(sent),
+                (Ok(Reply::Touched), Some(sent)) => {
+                    self.failures = 0;
+                    self.renewed(sent);
+                }
                 (Ok(Reply::NotFound), _) => self.lose("the server took it back"),
                 (Ok(other), _) => self.lose(format!("the server answered {other}")),
                 (Err(failure), _) => self.lose(failure.to_string()),
@@ -153,7 +159,13 @@ impl Held {
         let _note = Arc::clone(&self.common.adrift);
         self.link = Link::Adrift { _note };
         self.touching = None;
-        self.next = Instant::now();
+        // At once, but not again and again.
+        self.next = Instant::now()
+            + self
+                .failures
+                .checked_sub(1)
+                .map_or(Duration::ZERO, wait_after);
+        self.failures += 1;
     }
 
     /// Tells the server with this line what to do with the job. If the server
@@ -218,8 +230,7 @@ impl Held {
     /// later attempt may succeed.
     fn try_to_take_back(&self) -> Outcome<Link> {
         let id = self.job.id;
-        let mut client = Client::first_of(&self.common.servers, ATTEMPT)?;
-        client.watch_only(&self.common.options.tubes)?;
+        let mut client = self.common.connect(ATTEMPT)?;
         let Some(now) = client.job(id)? else {
             return Ok(Link::Forgotten);
         };

@@ -20,18 +20,18 @@ use crate::failure::{Failure, Outcome, Status, plain};
 use crate::remote::address::{ADDRESS_VARIABLE, Address, Server};
 use crate::remote::client::{self, Client, Event};
 use crate::remote::facts::Facts;
+use crate::remote::patterns::{Pattern, Patterns};
 use crate::remote::reply::Job;
 use crate::signals::{Calls, SIGCHLD, SIGHUP, SIGINT, SIGTERM, heeded};
 use crate::text::output::complain;
-use crate::values::parse;
-use beanpole::protocol::{Seconds, TubeName};
+use crate::values::{Count, parse};
+use beanpole::protocol::Seconds;
 use clap::{Args, ValueHint, value_parser};
 use held::{Held, PRECEDENCE};
 use process::Process;
 use rustix::process::Signal;
 use std::ffi::OsString;
 use std::io::{self, ErrorKind};
-use std::num::NonZeroU64;
 use std::os::fd::AsFd;
 use std::process::ExitStatus;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -41,15 +41,15 @@ use std::time::{Duration, Instant};
 #[derive(Args)]
 #[command(override_usage = "beanpole work [OPTIONS] -- COMMAND [ARGUMENT…]")]
 pub struct Work {
-    /// a tube; may be repeated (default: default)
-    #[arg(short, long = "tube", value_name = "TUBE", default_value = "default", hide_default_value = true, value_parser = parse::<TubeName>)]
-    tubes: Vec<TubeName>,
+    /// a tube or a pattern; may be repeated (default: default)
+    #[arg(short, long = "tube", value_name = "TUBE", value_parser = parse::<Pattern>)]
+    tubes: Vec<Pattern>,
     /// run N at the same time (default: 1)
     #[arg(short, long, value_name = "N", default_value = "1", hide_default_value = true, value_parser = value_parser!(u16).range(1..=1000))]
     jobs: u16,
     /// bury a job after this number of tries (default: never)
-    #[arg(long, value_name = "N")]
-    tries: Option<NonZeroU64>,
+    #[arg(long, value_name = "N", value_parser = parse::<Count>)]
+    tries: Option<Count>,
     /// the delay after the first failure, then doubling (default: 1)
     #[arg(long, value_name = "TIME", default_value = "1", hide_default_value = true, value_parser = parse::<Seconds>)]
     backoff: Seconds,
@@ -66,8 +66,8 @@ pub struct Work {
     #[arg(long, value_name = "TIME", value_parser = parse::<Seconds>)]
     timeout: Option<Seconds>,
     /// stop after N jobs
-    #[arg(short = 'n', long, value_name = "N")]
-    count: Option<NonZeroU64>,
+    #[arg(short = 'n', long, value_name = "N", value_parser = parse::<Count>)]
+    count: Option<Count>,
     /// stop when no job is ready
     #[arg(long)]
     all: bool,
@@ -160,7 +160,7 @@ pub struct State {
     /// once.
     stop: u8,
     /// How many jobs have been begun.
-    pub begun: u64,
+    pub begun: usize,
     /// Whether a command has failed.
     pub failed: bool,
     /// Since when there is trouble.
@@ -172,6 +172,20 @@ pub struct State {
 impl Common {
     pub fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A connection to the first server that serves. It watches the tubes.
+    pub fn connect(&self, patience: Duration) -> Outcome<Client> {
+        let mut client = Client::first_of(&self.servers, patience)?;
+        self.watch(&mut client)?;
+        Ok(client)
+    }
+
+    /// Has this connection watch the tubes that are meant now.
+    fn watch(&self, client: &mut Client) -> Outcome<()> {
+        let tubes = Patterns(self.options.tubes.clone()).or_default();
+        let tubes = tubes.named(client)?;
+        client.watch_only(&tubes)
     }
 
     pub fn stops(&self) -> bool {
@@ -231,9 +245,9 @@ impl Common {
     /// Asks for permission to begin a job, and counts it as begun.
     pub fn may_begin(&self) -> bool {
         let mut state = self.state();
-        let most = self.options.count.map_or(u64::MAX, NonZeroU64::get);
+        let most = Count::most(self.options.count);
         let may = state.stop == 0 && state.begun < most;
-        state.begun += u64::from(may);
+        state.begun += usize::from(may);
         may
     }
 }
@@ -290,6 +304,12 @@ const LOOK: Duration = Duration::from_millis(50);
 const BURY: i32 = 65;
 const AGAIN: i32 = 75;
 
+/// How long to wait when something has failed that often in a row before.
+pub fn wait_after(failures: u32) -> Duration {
+    let wait = Duration::from_millis(500) * 2u32.saturating_pow(failures.min(10));
+    wait.min(LONGEST_PAUSE)
+}
+
 impl Slot {
     /// Works until the run ends. An error means that the slot cannot go on.
     fn run(mut self) -> Outcome<()> {
@@ -308,7 +328,9 @@ impl Slot {
                 Ok(Some(job)) => return Ok(self.client.take().map(|client| (client, job))),
                 Ok(None) if self.common.options.all => break,
                 Ok(None) => {}
-                Err(Failure::Unreachable(reason)) if !self.common.options.all => {
+                Err(Failure::Unreachable(reason) | Failure::Missing(reason))
+                    if !self.common.options.all =>
+                {
                     self.pause(&reason);
                 }
                 Err(failure) => return Err(failure),
@@ -325,11 +347,7 @@ impl Slot {
         }
         let mut client = match self.client.take() {
             Some(client) => client,
-            None => {
-                let mut client = Client::first_of(&common.servers, common.patience)?;
-                client.watch_only(&common.options.tubes)?;
-                client
-            }
+            None => common.connect(common.patience)?,
         };
         if std::mem::take(&mut self.failures) > 0 {
             common.found(&client.address);
@@ -348,6 +366,10 @@ impl Slot {
                 }
             };
             let job = client::job("reserve-with-timeout", reply)?;
+            if job.is_none() {
+                // A pattern may mean more tubes by now.
+                common.watch(&mut client)?;
+            }
             self.client = Some(client);
             return Ok(job);
         }
@@ -359,9 +381,8 @@ impl Slot {
     /// Waits before the next attempt; each failure makes the wait longer.
     fn pause(&mut self, reason: &str) {
         self.common.lost(reason);
-        let pause = Duration::from_millis(500) * 2u32.saturating_pow(self.failures.min(10));
         self.failures += 1;
-        self.rest(pause.min(LONGEST_PAUSE));
+        self.rest(wait_after(self.failures - 1));
     }
 
     /// Waits for this time, or until the run is to stop.
@@ -388,7 +409,7 @@ impl Slot {
         };
         let options = &self.common.options;
         let tries = Tries::of(&held.job.all);
-        let limit = options.tries.map(NonZeroU64::get);
+        let limit = options.tries.map(|Count(tries)| tries.into());
         if let Some(count) = limit.and_then(|limit| tries.vanished(limit)) {
             let what = format!("reserved {count} times to no end; buried without another try");
             let line = format!("bury {id} {}", held.job.priority.0);
@@ -471,7 +492,7 @@ impl Slot {
             },
         };
         let failure = format!("{failure} at try {}", tries.number());
-        let limit = options.tries.map(NonZeroU64::get);
+        let limit = options.tries.map(|Count(tries)| tries.into());
         if limit.is_some_and(|limit| tries.is_last_of(limit)) {
             self.settle(held, &bury, &format!("{failure}; buried"), true);
         } else {
