@@ -12,6 +12,7 @@
 mod calendar;
 mod repeats;
 
+use crate::sync::spawn;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use nix::sys::stat::fstat;
 use repeats::Repeats;
@@ -83,8 +84,7 @@ pub fn start(verbosity: usize) -> io::Result<()> {
     VERBOSITY.store(level as u8, Relaxed);
     panic::set_hook(Box::new(log_panic));
     let (events, to_write) = unbounded();
-    let writer = thread::Builder::new().name("log".into());
-    writer.spawn(move || run(&to_write))?;
+    spawn("log", move || run(&to_write))?;
     EVENTS.get_or_init(|| events);
     Ok(())
 }

@@ -9,9 +9,8 @@ use beanpole::engine::{Config, Engine};
 use beanpole::log::{self, Level};
 use beanpole::options::{self, Exit, Invocation, Options};
 use beanpole::server::activation::{self, Inherited};
-use beanpole::server::{
-    Clock, Limits, Listener, Server, VERSION, notify, privileges, spawn, system,
-};
+use beanpole::server::system::{self, Bound, Memory};
+use beanpole::server::{Clock, Limits, Listener, Server, VERSION, notify, privileges, spawn};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::User;
@@ -21,6 +20,10 @@ use std::io;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
+
+#[cfg(target_os = "linux")]
+#[path = "sys/before_main.rs"]
+mod before_main;
 
 /// A user would not expect a limit below these numbers: then the log names it. Below
 /// the second one, it warns.
@@ -33,8 +36,8 @@ const EXPECTED_MEMORY: u64 = 1 << 30;
 type Failure = (Exit, String);
 
 /// The recovered jobs, the binlog that keeps them from now on, if there is one,
-/// and the clock by which they were recovered.
-type Recovered = (Engine, Option<Arc<Binlog>>, Clock);
+/// the clock by which they were recovered, and how many connections there may be.
+type Recovered = (Engine, Option<Arc<Binlog>>, Clock, usize);
 
 /// What the main thread waits for.
 enum Event {
@@ -43,6 +46,8 @@ enum Event {
 }
 
 fn main() -> ExitCode {
+    #[cfg(target_os = "linux")]
+    before_main::expect_faults();
     match options::parse(std::env::args_os().skip(1)) {
         Ok(Invocation::Help) => eprint!("{}", options::usage()),
         Ok(Invocation::Version) => println!("beanpoled {VERSION}"),
@@ -90,14 +95,13 @@ fn serve(options: Options) -> Result<(), Failure> {
         privileges::become_user(user).map_err(|error| cannot_become(&user.name, error))?;
     }
     notify::send("STATUS=Recovering jobs");
-    let limits = Limits {
+    let mut limits = Limits {
         max_job_size: options.max_job_size,
-        max_connections: max_connections(&options),
+        max_connections: 0,
         max_connections_per_address: options.max_connections_per_address,
         idle_timeout: options.idle_timeout,
         segment_size: options.segment_size,
     };
-    let max_memory = max_memory(&options);
     let (sender, events) = unbounded();
     let (signal_sender, recovery_sender) = (sender.clone(), sender.clone());
     // If sending fails, the main thread is ending the server.
@@ -111,12 +115,12 @@ fn serve(options: Options) -> Result<(), Failure> {
     // Recovery may take long. It has its own thread, so that signals are
     // handled meanwhile. The server may end at any moment of it without harm.
     let recover = move || {
-        let recovered = Box::new(open(&options, max_memory, clock));
+        let recovered = Box::new(open(&options, clock));
         let (Ok(()) | Err(_)) = recovery_sender.send(Event::Recovered(recovered));
     };
     spawn("recovery", recover).map_err(cannot("recovering jobs"))?;
     let mut is_draining = false;
-    let (mut engine, binlog, clock) = loop {
+    let (mut engine, binlog, clock, max_connections) = loop {
         match events.recv().expect("the signal thread never ends") {
             Event::Recovered(recovered) => break (*recovered)?,
             Event::Signal(SIGUSR1) => is_draining = true,
@@ -125,6 +129,7 @@ fn serve(options: Options) -> Result<(), Failure> {
         }
     };
     engine.draining = is_draining;
+    limits.max_connections = max_connections;
     if let Some(binlog) = &binlog {
         start_binlog_threads(binlog, sender).map_err(cannot("keeping jobs"))?;
     }
@@ -189,29 +194,42 @@ fn find_user(name: &str) -> Result<User, Failure> {
     }
 }
 
-/// How many connections to allow: the number in the options, or what the system can
-/// have if that is less.
-fn max_connections(options: &Options) -> usize {
-    let (most, because) = system::connections(options.binlog.is_some());
-    let most = usize::try_from(most).unwrap_or(usize::MAX);
-    let usual = format!("at most {most} connections, because {because}");
-    match options.max_connections {
-        Some(asked) if asked <= most => detail(format_args!("at most {asked} connections")),
-        Some(asked) => log::warning(format_args!(
-            "--max-connections {asked}: lowered to {most}, because {because}"
-        )),
-        None if most < FEW_CONNECTIONS => log::warning(format_args!("{usual}")),
-        None if most < EXPECTED_CONNECTIONS => log::info(format_args!("{usual}")),
-        None => detail(format_args!("{usual}")),
-    }
-    options.max_connections.unwrap_or(most).min(most)
+/// How many connections to allow, and how much memory in bytes, with `None` for no
+/// limit: what the options ask for, or else what the system can have now without
+/// ending the server.
+fn allow(options: &Options) -> (usize, Option<u64>) {
+    let memory = system::memory();
+    let connections = max_connections(options, &memory);
+    let usual = memory.iter().map(|one| one.beside(connections)).min();
+    (connections, max_memory(options.max_memory, usual))
 }
 
-/// How much memory to allow, in bytes: what the options ask for, or else as much
-/// as the system can have without ending the server; `None` for no limit.
-fn max_memory(options: &Options) -> Option<u64> {
-    let usual = system::memory();
-    match (options.max_memory, &usual) {
+fn max_connections(options: &Options, memory: &[Memory]) -> usize {
+    let (possible, limit) = system::connections(options.binlog.is_some());
+    let possible = usize::try_from(possible).unwrap_or(usize::MAX);
+    let by_memory = memory.iter().map(Memory::connections).min();
+    let (usual, because) = match by_memory {
+        Some((most, because)) if most < possible as u64 => (most as usize, because),
+        _ => (possible, limit.clone()),
+    };
+    let usually = format!("at most {usual} connections, because {because}");
+    match options.max_connections {
+        Some(asked) if asked > possible => log::warning(format_args!(
+            "--max-connections {asked}: lowered to {possible}, because {limit}"
+        )),
+        Some(asked) if asked > usual => log::warning(format_args!(
+            "--max-connections {asked} is more than the usual {usual}, because {because}"
+        )),
+        Some(asked) => detail(format_args!("at most {asked} connections")),
+        None if usual < FEW_CONNECTIONS => log::warning(format_args!("{usually}")),
+        None if usual < EXPECTED_CONNECTIONS => log::info(format_args!("{usually}")),
+        None => detail(format_args!("{usually}")),
+    }
+    options.max_connections.unwrap_or(usual).min(possible)
+}
+
+fn max_memory(asked: Option<u64>, usual: Option<Bound>) -> Option<u64> {
+    match (asked, &usual) {
         (Some(0), _) => detail(format_args!("no limit of memory")),
         (Some(asked), Some((most, because))) if asked > *most => log::warning(format_args!(
             "--max-memory: {asked} is more than the usual {most}, because {because}"
@@ -228,7 +246,7 @@ fn max_memory(options: &Options) -> Option<u64> {
             "no limit of memory: the system does not say how much there is"
         )),
     }
-    let most = options.max_memory.or(usual.map(|(most, _)| most));
+    let most = asked.or(usual.map(|(most, _)| most));
     most.filter(|bytes| *bytes > 0)
 }
 
@@ -239,19 +257,18 @@ fn detail(text: std::fmt::Arguments<'_>) {
     }
 }
 
-/// Locks the binlog, if the options ask for one, and reads the jobs in it.
-fn open(
-    options: &Options,
-    max_memory: Option<u64>,
-    mut clock: Clock,
-) -> Result<Recovered, Failure> {
-    let config = Config {
+/// Locks the binlog, if the options ask for one, finds out what the system allows, and
+/// reads the jobs in it.
+fn open(options: &Options, mut clock: Clock) -> Result<Recovered, Failure> {
+    let config = |max_memory| Config {
         max_job_size: options.max_job_size,
         max_memory,
         keeps_changes: options.binlog.is_some(),
     };
     let Some(binlog) = &options.binlog else {
-        return Ok((Engine::new(config, clock.now()), None, clock));
+        let (max_connections, max_memory) = allow(options);
+        let engine = Engine::new(config(max_memory), clock.now());
+        return Ok((engine, None, clock, max_connections));
     };
     // A message that says how to repair the directory has a command to copy.
     let repair = format!("repair {} NEW", binlog.dir.display());
@@ -275,7 +292,9 @@ fn open(
     // The rest of a delay is measured by the system's clock, which may have been set
     // while we waited for the lock.
     clock.set();
-    let mut engine = Engine::new(config, clock.now());
+    // What was available before may have been the other server's.
+    let (max_connections, max_memory) = allow(options);
+    let mut engine = Engine::new(config(max_memory), clock.now());
     let opened = binlog::recovery::recover(storage, binlog.sync, binlog.segment_size, &mut engine);
     let opened = opened.map_err(unusable)?;
     for notice in &opened.notices {
@@ -290,7 +309,7 @@ fn open(
     }
     let jobs = log::counted(engine.job_count() as u64, "job");
     log::info(format_args!("recovered {jobs}"));
-    Ok((engine, Some(opened.binlog), clock))
+    Ok((engine, Some(opened.binlog), clock, max_connections))
 }
 
 /// Starts the binlog's threads: the committer, and the one that prepares segments.

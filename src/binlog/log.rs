@@ -31,7 +31,7 @@ use super::format::{FRAME_LEN, Frame, Header, Place, Record, segment_name};
 use super::storage::File;
 use super::tail::Step;
 use super::{Binlog, Event, Failed, Lsn, SyncMode, locked};
-use crate::sync::{AtomicU64, Condvar, Instant, Mutex, Ordering, thread};
+use crate::sync::{AtomicU64, Condvar, Instant, Mutex, Ordering, spawn, thread};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -275,16 +275,14 @@ impl Binlog {
         report: impl FnMut(Event<'_>) + Clone + Send + 'static,
     ) -> io::Result<()> {
         let (binlog, reports) = (self.clone(), report.clone());
-        let committer = thread::Builder::new().name("committer".to_owned());
-        committer.spawn(move || binlog.commit_until_closed(reports))?;
+        spawn("committer", move || binlog.commit_until_closed(reports))?;
         let mut tail = self.tail();
         tail.upkeep.has_thread = true;
         // The recovery may have left work for it.
         tail.upkeep.asked += 1;
         drop(tail);
         let binlog = self.clone();
-        let segments = thread::Builder::new().name("segments".to_owned());
-        segments.spawn(move || binlog.upkeep_until_closed(report))?;
+        spawn("segments", move || binlog.upkeep_until_closed(report))?;
         Ok(())
     }
 

@@ -86,6 +86,7 @@ pub(crate) mod timer;
 pub(crate) mod worker;
 mod workers;
 
+pub use crate::sync::spawn;
 pub use crate::sys::use_one_malloc_arena;
 pub use clock::Clock;
 pub use listener::{Address, Listener, find_port};
@@ -104,7 +105,7 @@ use std::io::{self, PipeWriter};
 use std::num::NonZeroUsize;
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// How long clients that do not read their replies can delay the end of the
@@ -211,19 +212,11 @@ impl Server {
     }
 }
 
-/// Starts a thread with this name.
-///
-/// # Errors
-///
-/// If the system has no thread left.
-pub fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
-    thread::Builder::new().name(name.into()).spawn(work)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::engine::Config;
+    use std::thread;
 
     impl Limits {
         /// No more than a test needs.

@@ -1,10 +1,10 @@
 //! How many connections and how much memory the system allows. A connection takes a
-//! descriptor and a thread, and a thread takes four memory mappings. If one of these
+//! descriptor and a thread, and a thread takes memory mappings. If one of these
 //! or the memory ran out while the server runs, other connections or the whole
-//! process would suffer. So the server reads the system's limits at the start, and
-//! stays below them.
+//! process would suffer. So the server finds out at the start what there is, and
+//! stays below that.
 
-use crate::sys::{ADDRESS_SPACE, THREADS};
+use crate::sys::{self, ADDRESS_SPACE, THREADS};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::Uid;
 use std::fs;
@@ -20,41 +20,46 @@ pub const CLOSING: u64 = 8;
 /// /proc/self/fd is read through a descriptor of its own, which is closed again.)
 const OTHER_DESCRIPTORS: u64 = 5 + CLOSING;
 
-/// Descriptors that are set aside for the binlog: its lock, its directory, and
-/// the files that are being read, written, synced and moved.
-const BINLOG_DESCRIPTORS: u64 = 16;
+/// Descriptors that are set aside for the files of the binlog that are being read,
+/// written, synced and moved. (Its directory and its lock are open.)
+const BINLOG_DESCRIPTORS: u64 = 14;
 
 /// How many descriptors are open at the start, if this cannot be found out: the
-/// standard ones, those for signals, and some sockets.
-const OPEN_DESCRIPTORS: u64 = 13;
+/// standard ones, those for signals, the binlog's directory, and some sockets.
+const OPEN_DESCRIPTORS: u64 = 15;
 
 /// Threads that are set aside: our own few, and workers that are just ending.
 const OTHER_THREADS: u64 = 32;
 
 /// Mappings that are set aside: for the program, its libraries, and memory for jobs.
-/// A thread takes four: its stack and its signal stack, and a guard page for each.
 const OTHER_MAPPINGS: u64 = 2048;
+
+/// How many mappings a thread takes: its stack, and the guard page below that.
+const MAPPINGS_EACH: u64 = 2;
 
 /// How many connections there may be on a system without /proc: even a machine with
 /// 64 megabytes can have this many threads.
 const WITHOUT_PROC: u64 = 500;
 
-/// How much memory there must be for each connection, in bytes. One that waits takes less
-/// than 16 KiB, nearly all of it for its thread, and a third of the memory is for
-/// connections.
-const MEMORY_EACH: u64 = 3 * (16 << 10);
+/// What a connection takes of the machine's memory, in bytes. Most of it belongs to the
+/// kernel: the thread's stack and, as soon as the thread has sent a reply by TCP, 32 KiB
+/// into which it copies what it sends. `tests/machines/boxes/memory` measures it.
+const MEMORY_EACH: u64 = 80_000;
 
-/// The same of the address space: a stack, most of which is never used, and what
-/// lies between stacks.
-const SPACE_EACH: u64 = 3 * (152 << 10);
+/// The same of a control group's memory. Groups do not pay for these 32 KiB.
+const GROUP_EACH: u64 = 40_000;
+
+/// The same of the address space: a stack, most of which is never used, what lies
+/// between stacks, and a part of the heap.
+const SPACE_EACH: u64 = 152 << 10;
 
 /// The most of something that the system allows, and which limit that follows from,
 /// for people to read.
 pub type Bound = (u64, String);
 
-/// How many connections there may be at a time; at least one. To be called when the
-/// sockets to listen on are bound. The limit of open files is raised as far as this
-/// process may raise it.
+/// How many connections there may be at a time by what each takes beside memory; at
+/// least one. To be called when the sockets to listen on are bound, and the binlog is
+/// locked. The limit of open files is raised as far as this process may raise it.
 pub fn connections(has_binlog: bool) -> Bound {
     if let Ok((_, most)) = getrlimit(Resource::RLIMIT_NOFILE) {
         // If it cannot be raised, it is what it was.
@@ -69,18 +74,17 @@ pub fn connections(has_binlog: bool) -> Bound {
     let tasks = |limit, what| (limit, what, OTHER_THREADS, 1);
     // Root has no limit of processes.
     let processes = THREADS.filter(|_| !Uid::effective().is_root());
+    let group = least_of_groups("pids.max", |group| number(&group.join("pids.max")));
     // Each with how much of it is set aside, and how much a connection takes.
     let limits = [
         (open_files, "the limit of open files", files, 1),
-        (mappings, "vm.max_map_count", OTHER_MAPPINGS, 4),
+        (mappings, "vm.max_map_count", OTHER_MAPPINGS, MAPPINGS_EACH),
         tasks(processes.and_then(limit), "the user's limit of processes"),
         tasks(system("kernel/threads-max"), "kernel.threads-max"),
         tasks(system("kernel/pid_max"), "kernel.pid_max"),
-        tasks(group("pids.max"), "the control group's limit of tasks"),
+        tasks(group, "the control group's limit of tasks"),
     ];
-    let memory = memory_limits().map(|(limit, what, each)| (Some(limit), what, 0, each));
-    let known = limits.into_iter().chain(memory);
-    let bounds = known.filter_map(|(limit, what, aside, each)| {
+    let bounds = limits.into_iter().filter_map(|(limit, what, aside, each)| {
         let most = limit?.saturating_sub(aside) / each;
         Some((most.max(1), format!("{what} is {}", limit?)))
     });
@@ -89,47 +93,92 @@ pub fn connections(has_binlog: bool) -> Bound {
     bounds.chain(unknown).min().expect("one is always known")
 }
 
-/// How much memory the jobs, tubes and buffers may take, in bytes. The rest is for
-/// what is not counted: threads, what the allocator keeps, and other programs.
-/// `None` if no limit is known.
-pub fn memory() -> Option<Bound> {
-    let (limit, what, _) = memory_limits().min()?;
-    Some((limit - set_aside(limit), format!("{what} is {limit}")))
-}
+/// Memory that is available at the start: how many bytes, by which limit, and how many
+/// of them a connection takes.
+pub struct Memory(u64, &'static str, u64);
 
-/// A quarter, but at least a gibibyte, or a half where there is less than two.
-fn set_aside(limit: u64) -> u64 {
-    (limit / 4).max((1 << 30).min(limit / 2))
-}
-
-/// The limits on the process's memory in bytes, each with how much of it a
-/// connection takes. (The last file has this name in the first version of control
-/// groups.)
-fn memory_limits() -> impl Iterator<Item = (u64, &'static str, u64)> {
-    let files = ["memory.max", "memory.high", "memory.limit_in_bytes"];
-    let groups = files.into_iter().filter_map(group).min();
-    let limits = [
-        (physical_memory(), "the machine's memory", MEMORY_EACH),
-        (space(), "the limit of the address space", SPACE_EACH),
-        (groups, "the control group's limit of memory", MEMORY_EACH),
+/// The memory that is available now, by each of the system's limits that is known.
+pub fn memory() -> Vec<Memory> {
+    let kinds = [
+        (machine(), "the machine's available memory", MEMORY_EACH),
+        (space(), "the rest of the address space", SPACE_EACH),
+        (groups(), "what the control group leaves", GROUP_EACH),
     ];
-    let limits = limits.into_iter();
-    limits.filter_map(|(limit, what, each)| Some((limit?, what, each)))
+    // What is larger than any machine's is no limit.
+    let is_limit = |bytes: &u64| bytes >> 46 == 0;
+    let known = |(bytes, what, each): (Option<u64>, _, _)| {
+        Some(Memory(bytes.filter(is_limit)?, what, each))
+    };
+    kinds.into_iter().filter_map(known).collect()
 }
 
-fn physical_memory() -> Option<u64> {
-    let text = fs::read_to_string("/proc/meminfo").ok()?;
-    let (_, total) = text.split_once("MemTotal:")?;
-    let kibibytes: u64 = total.split_whitespace().next()?.parse().ok()?;
-    kibibytes.checked_mul(1024)
+impl Memory {
+    /// How many connections may be there at a time: as many as a third is enough for.
+    pub fn connections(&self) -> Bound {
+        let &Memory(bytes, what, each) = self;
+        ((bytes / 3 / each).max(1), format!("{what} is {bytes}"))
+    }
+
+    /// How much the jobs, tubes and buffers may take beside so many connections, in
+    /// bytes: three quarters of the rest. The last quarter is for what is not counted:
+    /// the program itself, and what the allocator needs beyond what is asked of it.
+    pub fn beside(&self, connections: usize) -> Bound {
+        let &Memory(bytes, what, each) = self;
+        let rest = bytes.saturating_sub(each.saturating_mul(connections as u64));
+        // However many connections the user allows, there is memory for some jobs.
+        ((rest / 4 * 3).max(bytes / 4), format!("{what} is {bytes}"))
+    }
 }
 
-/// Even without a limit, the address space ends somewhere: on machines of 32
-/// bits that is less than the memory that they can have. What is larger
-/// than any machine's is no limit.
+/// What the machine can give without swapping.
+fn machine() -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    // Linux before 3.14 does not add it up.
+    let added = || Some(field(&text, "MemFree:")? + field(&text, "Cached:")?);
+    let kibibytes = field(&text, "MemAvailable:").or_else(added);
+    kibibytes
+        .map(|number| number * 1024)
+        .or_else(sys::free_memory)
+}
+
+/// What is left of the address space. Even without a limit, it ends somewhere: on
+/// machines of 32 bits it is less than the memory that they can have.
 fn space() -> Option<u64> {
     let limit = ADDRESS_SPACE.and_then(limit).unwrap_or(u64::MAX);
-    Some(limit.min(isize::MAX as u64)).filter(|limit| limit >> 46 == 0)
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let taken = field(&status, "VmSize:").map_or(0, |kibibytes| kibibytes * 1024);
+    Some(limit.min(isize::MAX as u64).saturating_sub(taken))
+}
+
+/// What the control groups leave of their memory. Pages of files that the kernel can
+/// drop do not count as taken. (The last names are those of the first version.)
+fn groups() -> Option<u64> {
+    let left = |most| {
+        least_of_groups(most, |group| {
+            let mut taken = ["memory.current", "memory.usage_in_bytes"].into_iter();
+            let taken = taken.find_map(|file| number(&group.join(file)));
+            let stat = fs::read_to_string(group.join("memory.stat")).unwrap_or_default();
+            let taken = taken.unwrap_or(0).saturating_sub(file_pages(&stat));
+            Some(number(&group.join(most))?.saturating_sub(taken))
+        })
+    };
+    let limits = ["memory.max", "memory.high", "memory.limit_in_bytes"];
+    limits.into_iter().filter_map(left).min()
+}
+
+/// How many bytes of files a control group has in memory, and those below it.
+fn file_pages(stat: &str) -> u64 {
+    let all = |one| field(stat, &format!("total_{one}")).or(field(stat, one));
+    ["inactive_file ", "active_file "]
+        .into_iter()
+        .filter_map(all)
+        .sum()
+}
+
+/// The number after a name at the start of a line.
+fn field(text: &str, name: &str) -> Option<u64> {
+    let after = text.lines().find_map(|line| line.strip_prefix(name))?;
+    after.split_whitespace().next()?.parse().ok()
 }
 
 /// A limit of this process. (The number has 32 bits on some machines, and a sign on
@@ -140,16 +189,15 @@ fn limit(resource: Resource) -> Option<u64> {
     Some(soft.try_into().unwrap_or(u64::MAX))
 }
 
-/// The smallest limit of the control groups that this process is in: a group and
-/// those above it may each have one, in a file of this name.
-fn group(file: &str) -> Option<u64> {
+/// The least of what the control groups allow that this process is in: a group and
+/// those above it may each have a limit, in a file of this name.
+fn least_of_groups(file: &str, allowed: impl Fn(&Path) -> Option<u64>) -> Option<u64> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let limits = groups.lines().filter_map(|line| {
-        let directory = group_directory(line, file)?;
-        let limits = directory.ancestors().map(|group| group.join(file));
-        limits.filter_map(|file| number(&file)).min()
-    });
-    limits.min()
+    let directories = groups
+        .lines()
+        .filter_map(|line| group_directory(line, file));
+    let least = directories.filter_map(|group| group.ancestors().filter_map(&allowed).min());
+    least.min()
 }
 
 /// The directory of the control group that a line of /proc/self/cgroup names, if a
@@ -185,12 +233,26 @@ mod tests {
     }
 
     #[test]
-    fn half_of_the_memory_is_set_aside_where_there_is_little_and_a_quarter_where_there_is_much() {
-        const GIB: u64 = 1 << 30;
-        assert_eq!(set_aside(100), 50);
-        assert_eq!(set_aside(2 * GIB), GIB);
-        assert_eq!(set_aside(3 * GIB), GIB);
-        assert_eq!(set_aside(16 * GIB), 4 * GIB);
+    fn a_third_of_the_memory_is_for_connections_and_half_of_it_for_what_they_send() {
+        let memory = |bytes| Memory(bytes, "it", 10);
+        assert_eq!(memory(3000).connections(), (100, "it is 3000".into()));
+        assert_eq!(memory(3000).beside(100).0, 1500);
+        assert_eq!(memory(5).connections().0, 1);
+        // Fewer connections leave more to jobs, and more of them do not take all.
+        assert_eq!(memory(3000).beside(20).0, 2100);
+        assert_eq!(memory(3000).beside(1000).0, 750);
+    }
+
+    #[test]
+    fn pages_of_files_count_with_those_of_the_groups_below() {
+        let second = "anon 5\nfile 50\ninactive_file 20\nactive_file 10\n";
+        assert_eq!(file_pages(second), 30);
+        assert_eq!(file_pages(&format!("{second}total_inactive_file 40\n")), 50);
+        assert_eq!(file_pages(""), 0);
+        assert_eq!(
+            field("MemFree:   12 kB\nCached: 3 kB\n", "Cached:"),
+            Some(3)
+        );
     }
 
     #[test]

@@ -7,14 +7,9 @@
 use super::outbox::Client;
 use super::shared::Shared;
 use super::worker;
-use crate::sync::{Receiver, Sender, thread, unbounded};
-use crate::sys;
+use crate::sync::{Receiver, Sender, spawn, unbounded};
 use std::io;
 use std::sync::Arc;
-
-/// The size of a worker's stack, in bytes. Only the pages that are touched cost
-/// memory.
-const STACK: usize = 128 * 1024;
 
 /// How many workers stay idle, at most.
 pub const IDLE: usize = 32;
@@ -51,13 +46,8 @@ impl Workers {
             sent.expect("there is a receiver, above");
             return Ok(());
         }
-        sys::check_mappings_for_threads()?;
         let (shared, receiver) = (Arc::clone(shared), self.receiver.clone());
-        let worker = thread::Builder::new().name("worker".into());
-        let worker = worker.stack_size(STACK);
-        worker
-            .spawn(move || work(&shared, &receiver, first))
-            .map(drop)
+        spawn("worker", move || work(&shared, &receiver, first)).map(drop)
     }
 }
 

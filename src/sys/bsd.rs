@@ -1,8 +1,8 @@
 //! macOS and FreeBSD, as far as they are not as Linux: the same names as in
 //! `linux.rs`. This is built, and not run by our tests.
 //!
-//! Left out is what they do not have: sockets without a file, room that is
-//! measured in mappings, and file systems that must be told to write in place.
+//! Left out is what they do not have: sockets without a file, and file systems that must
+//! be told to write in place.
 //! What the standard library does already is not here either: on macOS it
 //! syncs a file with `F_FULLFSYNC`, which makes the disk write its own cache
 //! too.
@@ -26,6 +26,10 @@ pub use nix::unistd::initgroups as set_supplementary_groups;
 pub const THREADS: Option<Resource> = None;
 
 pub const ADDRESS_SPACE: Option<Resource> = None;
+
+pub fn free_memory() -> Option<u64> {
+    None
+}
 
 pub struct HangupList(Kqueue);
 
@@ -181,10 +185,6 @@ pub fn forget_pages(file: &File) -> io::Result<()> {
 /// macOS cannot be told that. On a local disk this only matters after a sync has failed.
 #[cfg(target_vendor = "apple")]
 pub fn forget_pages(_: &File) -> io::Result<()> {
-    Ok(())
-}
-
-pub fn check_mappings_for_threads() -> io::Result<()> {
     Ok(())
 }
 

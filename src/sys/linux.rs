@@ -8,6 +8,7 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 use nix::sys::resource::Resource;
 use nix::sys::socket::{SockFlag, accept4, getsockopt, sockopt};
 use nix::sys::statfs::fstatfs;
+use nix::sys::sysinfo::sysinfo;
 use nix::time::{ClockId, clock_gettime};
 use std::fs::File;
 use std::io;
@@ -24,6 +25,12 @@ pub const THREADS: Option<Resource> = Some(Resource::RLIMIT_NPROC);
 
 /// The limit of the address space, where nix has a name for it.
 pub const ADDRESS_SPACE: Option<Resource> = Some(Resource::RLIMIT_AS);
+
+/// How much of the machine's memory nobody uses, in bytes, if /proc does not say what is
+/// available.
+pub fn free_memory() -> Option<u64> {
+    sysinfo().ok().map(|system| system.ram_unused())
+}
 
 /// The sockets whose peers may end their stream, each with a number. A socket
 /// leaves the list when it is closed.
@@ -232,48 +239,4 @@ pub fn time_since_boot() -> Duration {
 pub fn forget_pages(file: &File) -> io::Result<()> {
     let advice = PosixFadviseAdvice::POSIX_FADV_DONTNEED;
     posix_fadvise(file, 0, 0, advice).map_err(io::Error::from)
-}
-
-/// Finds out whether the process can have 64 more mappings, as many as 16
-/// threads take. If a thread cannot be started, we get an error. But if it has
-/// its stack and there is no room for the stack of its signal handlers, the
-/// process ends.
-///
-/// This is only needed where bodies are mappings. With musl, those of 128 KiB
-/// and more are, so clients can bring the process as near to the kernel's limit
-/// as they like.
-///
-/// # Errors
-///
-/// If the process cannot have these mappings.
-pub fn check_mappings_for_threads() -> io::Result<()> {
-    // With the C library of GNU, bodies are no mappings of their own, and the
-    // highest possible number of connections leaves enough mappings free.
-    if cfg!(target_env = "gnu") {
-        return Ok(());
-    }
-    // More than one thread takes: several may be starting, and bodies may arrive
-    // meanwhile.
-    const MAPPINGS: usize = 64;
-    const PAGE: usize = 64 << 10; // no system has larger pages
-    let len = MAPPINGS * PAGE;
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    // SAFETY: this is a new mapping. The kernel chooses its place, and nobody
-    // uses it.
-    let start = unsafe { libc::mmap(std::ptr::null_mut(), len, libc::PROT_NONE, flags, -1, 0) };
-    if start == libc::MAP_FAILED {
-        return Err(io::Error::last_os_error());
-    }
-    // Every second page becomes a mapping of its own.
-    let mut pages = (0..MAPPINGS).step_by(2);
-    let found = pages.try_for_each(|page| {
-        // SAFETY: this is a page within the mapping, and nothing is in it.
-        match unsafe { libc::mprotect(start.byte_add(page * PAGE), PAGE, libc::PROT_READ) } {
-            0 => Ok(()),
-            _ => Err(io::Error::last_os_error()),
-        }
-    });
-    // SAFETY: this is the mapping from above, and nothing refers to it.
-    unsafe { libc::munmap(start, len) };
-    found
 }

@@ -234,17 +234,27 @@ fn a_server_with_few_descriptors_warns_and_serves_as_many_clients_as_it_says() {
 fn a_flood_of_jobs_does_not_end_a_server_whose_memory_is_limited() {
     let line = r#"ulimit -v 200000; exec "$0" "$@""#;
     let daemon = Server::spawn(&mut shell(line, ["-p", "0"]));
-    daemon.log_line("at most 438 connections, because the limit of the address space is 204800000");
-    daemon.log_line("at most 102400000 bytes of memory for clients, because the limit of");
+    let connections = at_most(
+        &daemon,
+        " connections, because the rest of the address space is ",
+    );
+    assert!((350..438).contains(&connections), "{connections}");
+    let most = at_most(
+        &daemon,
+        " bytes of memory for clients, because the rest of the",
+    );
     let mut flood = daemon.connect();
     let put = support::put(&[b'x'; 60_000]);
-    let mut inserted = 0;
+    let mut inserted: u64 = 0;
     flood.send(&put);
     while flood.line() != "OUT_OF_MEMORY" {
         inserted += 1;
         flood.send(&put);
     }
-    assert!((1600..1710).contains(&inserted), "{inserted}");
+    assert!(
+        (most / 61_000..most / 60_000).contains(&inserted),
+        "{inserted}"
+    );
     let mut other = daemon.connect();
     other.exchange("delete 1", "DELETED");
     assert_eq!(other.count("current-jobs-ready"), inserted - 1);
@@ -253,6 +263,66 @@ fn a_flood_of_jobs_does_not_end_a_server_whose_memory_is_limited() {
     daemon.log_line("info: no limit of memory");
     let daemon = Server::start(["--max-memory", "1000000G"]);
     daemon.log_line("warning: --max-memory: 1073741824000000 is more than the usual ");
+}
+
+/// A number that the daemon logs.
+fn at_most(daemon: &Server, of_what: &str) -> u64 {
+    let line = daemon.log_line(of_what);
+    let (before, _) = line.split_once(of_what).expect("it is there");
+    let (_, number) = before.rsplit_once("at most ").expect("a number");
+    number.parse().expect("a number")
+}
+
+/// What it allows by default has room in what it has: none of these clients and jobs
+/// ends it.
+#[test]
+fn a_crowd_and_a_flood_do_not_end_a_server_in_a_small_address_space() {
+    const BATCH: usize = 100;
+    for kibibytes in [32768, 49152] {
+        let line = format!(r#"ulimit -v {kibibytes}; exec "$0" "$@""#);
+        let daemon = Server::spawn(&mut shell(&line, ["-p", "0"]));
+        let most = at_most(
+            &daemon,
+            " connections, because the rest of the address space is ",
+        );
+        let mut clients: Vec<_> = (0..most).map(|_| daemon.connect()).collect();
+        for client in &mut clients {
+            client.exchange("watch a", "WATCHING 2");
+        }
+        let mut producer = clients.pop().expect("at least one");
+        for client in &mut clients {
+            client.send("ignore default\r\nreserve\r\n");
+            client.expect("WATCHING 1\r\n");
+        }
+        let puts = support::put(&[b'x'; 1000]).repeat(BATCH);
+        let mut inserted: u64 = 0;
+        let is_inserted = |reply: &String| reply.starts_with("INSERTED");
+        loop {
+            producer.send(&puts);
+            let replies = producer.lines(BATCH);
+            inserted += replies.iter().filter(|reply| is_inserted(reply)).count() as u64;
+            if replies.iter().all(|reply| reply == "OUT_OF_MEMORY") {
+                break;
+            }
+        }
+        assert!(inserted > kibibytes / 4, "{inserted} jobs");
+        assert_eq!(producer.count("current-jobs-ready"), inserted);
+        assert_eq!(producer.count("current-waiting"), clients.len() as u64);
+    }
+}
+
+#[test]
+fn a_user_may_allow_more_connections_than_the_memory_suggests_and_not_more_than_can_be() {
+    let line = r#"ulimit -v 49152; exec "$0" "$@""#;
+    let daemon = Server::spawn(&mut shell(line, ["-p", "0", "--max-connections", "150"]));
+    daemon.log_line("warning: --max-connections 150 is more than the usual ");
+    // What is for jobs is less then, and not nothing.
+    let most = at_most(
+        &daemon,
+        " bytes of memory for clients, because the rest of the",
+    );
+    assert!((9 << 20..18 << 20).contains(&most), "{most}");
+    assert_eq!(daemon.stat("max-connections"), "150");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use crate::simulator::{threads, world};
 use std::collections::VecDeque;
+use std::io;
 use std::ops::{Deref, DerefMut, Sub};
 use std::sync::{Arc, LockResult, TryLockError, TryLockResult};
 use std::time::Duration;
@@ -300,7 +301,6 @@ impl<T> OnceLock<T> {
 pub mod thread {
     use super::deadline;
     use crate::simulator::threads::{self, Id};
-    use std::io;
     use std::time::Duration;
 
     pub use crate::simulator::threads::yield_now;
@@ -344,30 +344,14 @@ pub mod thread {
         }
     }
 
-    #[derive(Default)]
-    pub struct Builder(String);
-
-    impl Builder {
-        pub fn new() -> Builder {
-            Builder::default()
-        }
-
-        pub fn name(self, name: String) -> Builder {
-            Builder(name)
-        }
-
-        pub fn stack_size(self, _: usize) -> Builder {
-            self
-        }
-
-        pub fn spawn(self, work: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle> {
-            Ok(JoinHandle(Thread(threads::spawn(&self.0, work))))
-        }
-    }
-
     pub fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> JoinHandle {
         JoinHandle(Thread(threads::spawn(name, work)))
     }
+}
+
+/// As in `crate::sync`: this never fails.
+pub fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<thread::JoinHandle> {
+    Ok(thread::spawn(name, work))
 }
 
 /// A channel, as `crossbeam_channel` has it: each message goes to one receiver.

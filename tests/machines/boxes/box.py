@@ -1,0 +1,124 @@
+"""A small box for the scripts of this directory: a control group with little memory,
+and a server in it. Needs root."""
+
+import os
+import re
+import resource
+import socket
+import subprocess
+import time
+
+
+class Group:
+    """A control group, of version 1 or 2; without a size it has no limit."""
+
+    def __init__(self, memory=None):
+        first = "/sys/fs/cgroup/memory"
+        self.is_first = os.path.exists(f"{first}/memory.limit_in_bytes")
+        top = first if self.is_first else "/sys/fs/cgroup"
+        if not self.is_first:
+            with open(f"{top}/cgroup.subtree_control", "w") as file:
+                file.write("+memory")
+        self.place = f"{top}/beanpole-box-{os.getpid()}-{time.monotonic_ns()}"
+        os.mkdir(self.place)
+        if memory:
+            self.write("memory.limit_in_bytes" if self.is_first else "memory.max", memory)
+
+    def write(self, name, value):
+        with open(f"{self.place}/{name}", "w") as file:
+            file.write(str(value))
+
+    def read(self, name):
+        with open(f"{self.place}/{name}") as file:
+            return file.read()
+
+    def used(self):
+        """What the group pays for now, in bytes: the kernel's memory for it, too."""
+        return int(self.read("memory.usage_in_bytes" if self.is_first else "memory.current"))
+
+    def peak(self):
+        return int(self.read("memory.max_usage_in_bytes" if self.is_first else "memory.peak"))
+
+    def kills(self):
+        events = self.read("memory.oom_control" if self.is_first else "memory.events")
+        return int(re.search("^oom_kill ([0-9]+)", events, re.M)[1])
+
+    def close(self):
+        os.rmdir(self.place)
+
+
+class Client:
+    """A client, by a number of a port or the path of a Unix socket."""
+
+    def __init__(self, place):
+        if isinstance(place, int):
+            self.socket = socket.create_connection(("127.0.0.1", place))
+        else:
+            self.socket = socket.socket(socket.AF_UNIX)
+            self.socket.connect(place)
+        self.replies = self.socket.makefile("rb")
+
+    def send(self, data):
+        self.socket.sendall(data)
+
+    def reply(self):
+        line = self.replies.readline()
+        assert line, "the server is gone"
+        words = line.split()
+        if words[0] in (b"FOUND", b"OK", b"RESERVED"):
+            self.body = self.replies.read(int(words[-1]) + 2)[:-2]
+        return words
+
+    def ask(self, command):
+        self.send(command + b"\r\n")
+        return self.reply()
+
+
+class Server:
+    """A server that runs in a group, perhaps with a limit of its address space."""
+
+    def __init__(self, words, place, group=None, space=None):
+        def become_small():
+            if group:
+                group.write("cgroup.procs", os.getpid())
+            if space:
+                resource.setrlimit(resource.RLIMIT_AS, (space, space))
+
+        self.place = place
+        self.process = subprocess.Popen(words, stderr=subprocess.PIPE, preexec_fn=become_small)
+        os.set_blocking(self.process.stderr.fileno(), False)
+        self.log = ""
+        for _ in range(3000):
+            try:
+                self.connect().ask(b"list-tube-used")
+                return
+            except (OSError, AssertionError):
+                assert self.process.poll() is None, self.said()
+                time.sleep(0.01)
+        raise AssertionError(f"it does not listen: {self.said()}")
+
+    def connect(self):
+        return Client(self.place)
+
+    def said(self):
+        self.log += (self.process.stderr.read() or b"").decode()
+        return self.log
+
+    def status(self, name):
+        """A number of bytes in /proc/PID/status."""
+        with open(f"/proc/{self.process.pid}/status") as status:
+            return next(int(line.split()[1]) for line in status if line.startswith(name)) * 1024
+
+    def end(self, with_signal):
+        self.process.send_signal(with_signal)
+        return self.process.wait()
+
+
+def free_port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+def put(size):
+    return b"put 0 0 60 %d\r\n%s\r\n" % (size, b"x" * size)
