@@ -51,10 +51,11 @@ pub enum Command {
     /// closed its sending side.
     Reserve,
     /// `reserve-with-timeout <seconds>`: the same, but the client waits at most
-    /// this long (less than 2^31; with 0 it does not wait). Replies: as for
+    /// this long (less than 2^31; with 0 it does not wait). With -1 there is no such
+    /// limit, because some client libraries send that for 'no timeout'. Replies: as for
     /// `reserve`, and `TIMED_OUT` when the time is over. If `DEADLINE_SOON`
     /// applies at the same moment, it is the reply.
-    ReserveWithTimeout(Seconds),
+    ReserveWithTimeout(Option<Seconds>),
     /// `reserve-job <id>`: this job, unless a client has reserved it. It need
     /// not be ready, and its tube may be paused. Replies: `RESERVED <id>
     /// <bytes>` and the body, `NOT_FOUND`.
@@ -291,9 +292,12 @@ fn put(mut rest: &[u8]) -> Option<Command> {
 }
 
 fn reserve_with_timeout(mut rest: &[u8]) -> Option<Command> {
+    if rest == b"-1" {
+        return Some(Command::ReserveWithTimeout(None));
+    }
     let seconds = number_u32(&mut rest)?;
     let in_range = i32::try_from(seconds).is_ok();
-    in_range.then_some(Command::ReserveWithTimeout(Seconds(seconds)))
+    in_range.then_some(Command::ReserveWithTimeout(Some(Seconds(seconds))))
 }
 
 fn release(mut rest: &[u8]) -> Option<Command> {
@@ -466,13 +470,24 @@ mod tests {
 
     #[test]
     fn a_timeout_ignores_trailing_bytes_and_is_below_two_to_the_31() {
-        let seconds = |n| Ok(Command::ReserveWithTimeout(Seconds(n)));
+        let seconds = |n| Ok(Command::ReserveWithTimeout(Some(Seconds(n))));
         assert_eq!(parse(b"reserve-with-timeout 5xyz"), seconds(5));
         assert_eq!(
             parse(b"reserve-with-timeout 2147483647"),
             seconds(2147483647)
         );
-        for bad in ["2147483648", "-1", ""] {
+        let endless = Ok(Command::ReserveWithTimeout(None));
+        assert_eq!(parse(b"reserve-with-timeout -1"), endless);
+        for bad in [
+            "2147483648",
+            "-2",
+            "-0",
+            "-1 ",
+            "-10",
+            "+1",
+            "undefined",
+            "",
+        ] {
             let line = format!("reserve-with-timeout {bad}");
             assert_eq!(parse(line.as_bytes()), Err(Malformed));
         }

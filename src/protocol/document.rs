@@ -2,9 +2,10 @@
 //! `connections` have the statistics of one of these.
 //!
 //! The engine and the server choose the keys and count the values; this file
-//! only knows what they look like on the wire. Texts that the server does not
-//! choose (names of tubes, and what the system says of itself) are quoted: a
-//! YAML reader would take an `os` of `#1 SMP` for a comment.
+//! only knows what they look like on the wire. Names are quoted only where a YAML
+//! reader would not take them for texts, because many clients cut a line at its colon
+//! and keep the quotes. Other texts that the server does not choose are always
+//! quoted: a YAML reader would take an `os` of `#1 SMP` for a comment.
 
 use super::TubeName;
 use std::fmt::Display;
@@ -31,9 +32,20 @@ impl Document {
         self.0.push(b'\n');
     }
 
-    /// Adds a key and a name, in quotes.
+    /// Adds a key and a name.
     pub fn add_name(&mut self, key: &str, name: &TubeName) {
-        self.add(key, format_args!("\"{name}\""));
+        match is_text(name.as_str()) {
+            true => self.add(key, name),
+            false => self.add_text(key, name.as_str()),
+        }
+    }
+
+    /// Adds a key and a text that may be as simple as a name.
+    pub fn add_name_or_text(&mut self, key: &str, text: &str) {
+        match TubeName::parse(text.as_bytes()) {
+            Some(name) => self.add_name(key, &name),
+            None => self.add_text(key, text),
+        }
     }
 
     /// Adds a key and any text at the end. The text is quoted, so that a reader
@@ -56,6 +68,48 @@ impl Document {
         parts.iter().for_each(|part| out.extend_from_slice(&part.0));
         out.extend_from_slice(b"\r\n");
     }
+}
+
+/// Words that are no text in YAML 1.1 or 1.2, whatever their case.
+const YAML_WORDS: [&str; 9] = ["null", "true", "false", "yes", "no", "on", "off", "y", "n"];
+
+/// Whether each reader of YAML takes a name for a text. It does not if the name is one of
+/// those words, a number or a date. Libraries differ: what one of them takes for a number
+/// is one.
+fn is_text(name: &str) -> bool {
+    let unsigned = name.trim_start_matches(['+', '_']);
+    match unsigned.as_bytes().first() {
+        Some(b'0'..=b'9' | b'.') => !is_number(unsigned) && !is_date(unsigned),
+        _ => !YAML_WORDS
+            .iter()
+            .any(|word| word.eq_ignore_ascii_case(name)),
+    }
+}
+
+/// Whether a name that begins with a digit or a dot is a number.
+fn is_number(name: &str) -> bool {
+    let name = name.replace('_', "").to_ascii_lowercase();
+    let is_whole = |text: &str, radix| text.chars().all(|digit| digit.is_digit(radix));
+    match name.split_at_checked(2) {
+        Some(("0x", digits)) => is_whole(digits, 16),
+        Some(("0o", digits)) => is_whole(digits, 8),
+        Some(("0b", digits)) => is_whole(digits, 2),
+        Some((".i", "nf") | (".n", "an")) => true,
+        _ => {
+            let (number, exponent) = name.split_once('e').unwrap_or((&name, "0"));
+            let exponent = exponent.strip_prefix(['+', '-']).unwrap_or(exponent);
+            is_whole(&number.replacen('.', "", 1), 10)
+                && is_whole(exponent, 10)
+                && !exponent.is_empty()
+        }
+    }
+}
+
+/// Whether it is a date, such as 2024-12-31 or 2024-1-1.
+fn is_date(name: &str) -> bool {
+    let lengths: Vec<_> = name.split('-').map(str::len).collect();
+    let is_part = |byte: u8| byte.is_ascii_digit() || byte == b'-';
+    matches!(lengths[..], [4, 1 | 2, 1 | 2]) && name.bytes().all(is_part)
 }
 
 /// Appends the digits of a number. (`write!` takes several times as long.)
@@ -155,6 +209,24 @@ mod tests {
         let expected = "OK 50\r\n---\nhostname: \"a\\\"b\\\\c\"\nuptime: 9\n\
             draining: false\n\r\n";
         assert_eq!(out, expected.as_bytes());
+    }
+
+    #[test]
+    fn a_name_is_quoted_only_if_a_reader_of_yaml_may_take_it_for_something_else() {
+        let texts = "mails 2fa-mails 2fa 0xyz 0b12 0o9 1e 1e+x e5 a_1 + ++ +a v1.2 a.b 1;2 1/2 \
+            null-jobs nullable yess truely on-hold .info .hidden nan inf 10-20 2024-12 24-12-31 \
+            2024-12-31-a 2024-123-1 $1 (1) 1-2-3 1st 0e0e0 x86_64 N1 .nano 192.168.0.1 1.2.3 ..";
+        let others = "0 7 007 +7 1_000 _1 1__0 0x1F 0xface 0X1f 0x_ 0o17 0O17 017 08 0b101 0_b1 +0x1 \
+            1.5 .5 5. 1e3 1E+5 1e-5 .5e1 1_0.5_0 +1.5e3 . ._ .inf +.INF .NaN 20241231 \
+            2024-12-31 2024-1-1 1999-01-1 null Null NULL true TRUE False yes No ON off y Y n N";
+        for (names, quote) in [(texts, ""), (others, "\"")] {
+            for name in names.split_whitespace() {
+                let mut document = Document::default();
+                document.add_name_or_text("name", name);
+                let expected = format!("name: {quote}{name}{quote}\n");
+                assert_eq!(document.0, expected.as_bytes(), "{name}");
+            }
+        }
     }
 
     #[test]

@@ -168,8 +168,8 @@ mod tests {
             items: vec![job(u64::MAX)],
             next: Some(12),
         };
-        let expected = "OK 251\r\n---\njobs:\n\
-            - {id: 18446744073709551615, tube: \"default\", state: buried, pri: 4294967295, \
+        let expected = "OK 249\r\n---\njobs:\n\
+            - {id: 18446744073709551615, tube: default, state: buried, pri: 4294967295, \
             age: 18446744073709551615, delay: 1, ttr: 2, time-left: 3, file: 4, reserves: 5, \
             timeouts: 6, releases: 7, buries: 8, kicks: 9, size: 10, reserved-by: 0}\nnext: 12\n\r\n";
         assert_eq!(encoded(&list), expected);

@@ -49,9 +49,9 @@ pub fn complete(parts: &mut [Document; 4], shared: &Shared) {
         name.to_string_lossy().into_owned()
     };
     machine.add("id", instance());
-    machine.add_text("hostname", &name(UtsName::nodename));
+    machine.add_name_or_text("hostname", &name(UtsName::nodename));
     machine.add_text("os", &name(UtsName::version));
-    machine.add_text("platform", &name(UtsName::machine));
+    machine.add_name_or_text("platform", &name(UtsName::machine));
     disk.add("binlog-size", binlog.size);
     disk.add("binlog-live-size", binlog.live_size);
     limits.add("max-connections", shared.limits.max_connections);

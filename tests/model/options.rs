@@ -195,11 +195,11 @@ impl Model {
     pub(super) fn facts_of_options(&self, job: &Job) -> Vec<String> {
         let mut facts = Vec::new();
         if let Some((key, seconds)) = &job.options.unique {
-            facts.push(format!("idempotency-key: \"{key}\""));
+            facts.push(format!("idempotency-key: {key}"));
             facts.push(format!("idempotency-ttl: {seconds}"));
         }
         if let Some((key, most)) = &job.options.limit {
-            facts.push(format!("concurrency-key: \"{key}\""));
+            facts.push(format!("concurrency-key: {key}"));
             facts.push(format!("concurrency-limit: {most}"));
             facts.push(format!("concurrency-free: {}", self.places_free(job)));
         }

@@ -5,7 +5,7 @@ use super::{Random, World};
 use crate::naive::{Client, State};
 
 /// The names of tubes.
-pub(super) const TUBES: [&str; 8] = ["default", "a", "b", LONG_NAME, "c", "d", "e", "f"];
+pub(super) const TUBES: [&str; 8] = ["default", "a", "b", LONG_NAME, "c", "d", "e", "007"];
 
 /// 200 bytes, the longest name there is.
 const LONG_NAME: &str = "and-they-may-contain/letters;numerals.1234567890$_(and-these-signs)+\

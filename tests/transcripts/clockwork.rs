@@ -245,9 +245,9 @@ fn add_process(parts: &mut [Document; 4], uptime: Duration) {
     process.add("binlog-records-written", 0_u32);
     process.add("binlog-max-size", 10_u32 << 20);
     machine.add("id", "0123456789abcdef");
-    machine.add_text("hostname", "host");
+    machine.add_name_or_text("hostname", "host");
     machine.add_text("os", "#1 SMP");
-    machine.add_text("platform", "x86_64");
+    machine.add_name_or_text("platform", "x86_64");
     disk.add("binlog-size", 0_u32);
     disk.add("binlog-live-size", 0_u32);
     limits.add("max-connections", 1000_u32);

@@ -52,7 +52,7 @@ impl Engine {
             Command::Put(put) => return Some(self.put(by, put)),
             Command::Reserve => return Some(self.reserve_or_wait(by, None, now)),
             Command::ReserveWithTimeout(timeout) => {
-                return Some(self.reserve_or_wait(by, Some(timeout), now));
+                return Some(self.reserve_or_wait(by, timeout, now));
             }
             Command::Kick(bound) => return Some(self.kick(by, bound, now)),
             Command::Quit => return Some(Outcome::Quit),
