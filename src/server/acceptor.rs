@@ -109,8 +109,7 @@ impl Acceptor<'_> {
             );
             if self.pause() {
                 shared.disconnect(client.id);
-                drop(client);
-                shared.closed(false);
+                shared.leave(&client, false);
                 return;
             }
         }

@@ -40,6 +40,9 @@ pub struct Batch {
     /// Kept only so that it is not dropped: while it exists, segments are prepared that are
     /// large enough for the put that comes next.
     wanted_room: Option<Room>,
+    /// Whether bytes have been read since the list of hang-ups was last looked at for these
+    /// requests.
+    pub is_fresh: bool,
 }
 
 /// What comes after a time slice.
@@ -49,6 +52,8 @@ pub enum Next {
     Continue,
     /// Another time slice, when the binlog has disk space for it.
     AwaitDiskSpace,
+    /// Another time slice, when those clients have left that had hung up before.
+    AwaitLeavers,
     /// All is done, or the replies must be sent first, because there are many.
     Send,
     /// The client waits for a job.
@@ -128,6 +133,11 @@ impl Batch {
         self.requests.capacity().max(self.replies.capacity()) > FIRST_CAPACITY
     }
 
+    /// Frees its memory when it is empty.
+    pub fn trim(&mut self) {
+        (self.requests, self.replies) = Default::default();
+    }
+
     /// The replies, to be taken out, and what must be committed before they are sent.
     pub fn replies(&mut self) -> (&mut Vec<Reply>, Option<Lsn>) {
         self.size = 0;
@@ -148,6 +158,11 @@ impl Batch {
             if shared.lacks_room_for(state, id, &request) {
                 self.requests.push_front(request);
                 return Next::AwaitDiskSpace;
+            }
+            if self.is_fresh && state.engine.depends_on_leavers(id, &request) {
+                self.is_fresh = false;
+                self.requests.push_front(request);
+                return Next::AwaitLeavers;
             }
             // No two requests have the same time, so what they do has an order.
             now = now + Duration::from_nanos(1);
@@ -360,6 +375,23 @@ mod tests {
         }
         assert!(!take("peek-ready\r\n"));
         assert!(!Batch::default().push(Framer::new(100).next(&mut &b"reserve\r\n"[..]).unwrap()));
+    }
+
+    #[test]
+    fn requests_that_were_read_together_wait_once_for_clients_that_have_hung_up() {
+        let directory = tempfile::tempdir().unwrap();
+        let shared = shared(&directory);
+        let id = shared.with_lock(|state, _| state.engine.connect());
+        let mut batch = Batch {
+            is_fresh: true,
+            ..Batch::default()
+        };
+        push(&mut batch, "use a\r\n");
+        push(&mut batch, &"peek-ready\r\n".repeat(REQUESTS_AT_ONCE - 1));
+        assert!(batch.execute(&shared, id, 0, false) == Next::AwaitLeavers);
+        assert_eq!(batch.replies().0.drain(..).len(), 1);
+        assert!(batch.execute(&shared, id, 0, false) == Next::Send);
+        assert_eq!(batch.replies().0.len(), REQUESTS_AT_ONCE - 1);
     }
 
     #[test]

@@ -20,8 +20,6 @@ pub struct Input {
     /// Whether the last read filled the buffer: then more bytes may be waiting.
     /// A read directly into a large body's own memory says nothing about this buffer.
     pub was_filled: bool,
-    /// How many bytes have come from the client in all.
-    pub received: u64,
 }
 
 impl Input {

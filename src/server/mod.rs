@@ -7,7 +7,7 @@
 //! | main | starts the others, waits for signals, drains and stops the server | the system | with the process | no client; at the end it closes connections | the one lock, to drain and to check health; all of them at the start and at the end |
 //! | signals | turns signals into events for main | main | with the process | no client | none |
 //! | recovery | reads the binlog, drops a torn tail and prepares segments | main | when the jobs are recovered | no client | binlog |
-//! | acceptor | accepts and hands each socket to an idle worker, or starts one; notices clients that hang up, and ends the connections of clients that have hung up and have nothing left to be executed | main | when the server stops | any client | the one lock, outbox, binlog |
+//! | acceptor | accepts and hands each socket to an idle worker, or starts one; ends the waits of clients that hang up | main | when the server stops | any client | the one lock, outbox, binlog |
 //! | worker, one for each open connection | reads, executes under the lock, writes | acceptor | when its client has closed and enough others are idle, or when the server stops | any client | the one lock, outbox, binlog |
 //! | timer | has the engine tick when something is due, and trims the heap | main | when the server stops | any client | the one lock, outbox, binlog |
 //! | committer, with `-b` | writes and syncs the binlog in time if no other thread does, and keeps the lease | main | when the binlog closes | any client | binlog, outbox |
@@ -46,6 +46,14 @@
 //! long body is left to the worker.) It has one caller, `unlock` in `shared`: the thread
 //! that held the lock when the job became ready, when the timeout was over (the timer, or
 //! a worker before its own request), or when the client had hung up (the acceptor).
+//!
+//! # How a connection ends
+//!
+//! Only its worker ends it: when it has read the end of the stream, or `quit`, and all that
+//! came before is answered. So a client that has closed is still in the engine for some
+//! microseconds, and its jobs are reserved. An answer that says 'nothing is there', and each
+//! list and statistic, waits until those clients have left that had closed before it was
+//! asked for (`leavers` in `shared`). Other answers do not look for them.
 //!
 //! # What `-f 0` waits for
 //!

@@ -37,7 +37,7 @@ use crate::engine::{ConnectionId, Time};
 use crate::log::{self, Level};
 use crate::protocol::document::TubeNames;
 use crate::protocol::{Body, DependsOn, Reply};
-use crate::sync::{AtomicU64, Condvar, Mutex, MutexGuard, Ordering};
+use crate::sync::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::fmt::Arguments;
 use std::io::{self, IoSlice};
@@ -72,9 +72,6 @@ pub struct Client {
     /// The address for which it counts, if connections are counted for each address.
     pub address: Option<IpAddr>,
     pub connected_at: Time,
-    /// How many bytes of its input are executed: all commands in them. Noted before
-    /// any thread sends the last reply.
-    executed: AtomicU64,
     /// Its name in the log, if connections are logged.
     pub name: OnceLock<String>,
     binlog: Option<Arc<Binlog>>,
@@ -150,7 +147,6 @@ impl Client {
             id,
             address: None,
             connected_at: Time::default(),
-            executed: AtomicU64::new(0),
             name: OnceLock::new(),
             binlog,
             send_timeout,
@@ -159,18 +155,7 @@ impl Client {
         }
     }
 
-    /// Whether all of its input is executed. To be asked when the end of its stream has
-    /// come: then there will be no more.
-    pub fn has_executed_all(&self) -> bool {
-        self.stream.received() == Some(self.executed.load(Ordering::Acquire))
-    }
-
     // What the worker calls.
-
-    /// Notes that all commands in the first `received` bytes are executed.
-    pub fn note_executed(&self, received: u64) {
-        self.executed.store(received, Ordering::Release);
-    }
 
     /// Posts replies, which wait until the binlog is durable up to this LSN.
     /// [`start_flush`](Self::start_flush) has them sent. Returns how many bytes the outbox

@@ -6,14 +6,14 @@ use super::memory::Trim;
 use super::outbox::Client;
 use super::stream::Stream;
 use super::timer::Sleep;
-use super::{Engine, HangupList, Limits, system, workers};
+use super::{Engine, HangupList, Limits, workers};
 use crate::binlog::{Binlog, Jobs, Lsn, max_put_len};
 use crate::engine::{ConnectionId, Outcome, Time};
 use crate::lock::{FairGuard, FairMutex};
 use crate::log;
 use crate::protocol::{Command, Reply, Request};
 use crate::sync::thread::{self, Thread};
-use crate::sync::{AtomicBool, AtomicU64, OnceLock, Ordering};
+use crate::sync::{AtomicBool, AtomicU64, Condvar, Mutex, MutexGuard, OnceLock, Ordering};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
@@ -25,16 +25,27 @@ use std::time::Duration;
 /// less.) When many workers have ended, this is worth a trim, too.
 const FREED_BY_WORKER: u64 = 50_000;
 
+/// How long others wait for a client that has hung up: its worker usually takes some
+/// microseconds.
+const LEAVES_WITHIN: Duration = Duration::from_millis(5);
+
+/// No client has this id.
+const NOBODY: ConnectionId = ConnectionId(u64::MAX);
+
 /// What all threads of the server share.
 pub struct Shared {
     pub clock: Clock,
     pub limits: Limits,
     /// The log on disk, if there is one.
     pub binlog: Option<Arc<Binlog>>,
-    /// Which clients have hung up. The acceptor reads this list before each connection
-    /// that it takes. No thread waits for the list to change, so a client that hangs up
-    /// wakes only its own worker.
+    /// Which clients have hung up. No thread waits for this list to change, so a client
+    /// that hangs up wakes only its own worker.
     hangups: HangupList,
+    /// The clients that were found in this list and are still connected, each with the
+    /// time until which others wait for it to leave.
+    leaving: Mutex<BTreeMap<ConnectionId, Time>>,
+    /// Wakes those that wait.
+    left: Condvar,
     /// The same for clients that have waited in a `reserve`. Their workers may be asleep
     /// and not reading, so the acceptor waits for this list, too.
     pub hangups_in_reserve: HangupList,
@@ -59,12 +70,9 @@ pub struct Guarded {
     pub engine: Engine,
     /// Whether anything was appended to the binlog since the lock was taken.
     has_appended: bool,
-    /// The clients that count towards the limit of connections, in the order in which
-    /// they came: each of them takes up a *slot*.
+    /// The clients, in the order in which they came. Each of them takes up a *slot* of the
+    /// limit of connections.
     pub(super) clients: BTreeMap<ConnectionId, Arc<Client>>,
-    /// How many sockets of clients are open, a few more than there are clients: when a
-    /// client has closed, its slot may be freed before its worker closes the socket.
-    open: usize,
     /// How many clients each address has, if that is bounded: otherwise one address
     /// could take all the slots. (Clients on Unix sockets have none.)
     addresses: BTreeMap<IpAddr, usize>,
@@ -83,19 +91,6 @@ impl Guarded {
         let tick_at = tick_at.map(|due| self.sleep.end_for(due, now));
         tick_at.into_iter().chain(self.trim.due).min()
     }
-
-    /// Frees the slot of a client that has closed, if it is not free already. The
-    /// socket stays open until its worker drops the client.
-    fn free_slot(&mut self, id: ConnectionId) {
-        let client = self.clients.remove(&id);
-        if let Some(address) = client.and_then(|client| client.address) {
-            let count = self.addresses.get_mut(&address).expect("it is counted");
-            *count -= 1;
-            if *count == 0 {
-                self.addresses.remove(&address);
-            }
-        }
-    }
 }
 
 impl Shared {
@@ -110,13 +105,14 @@ impl Shared {
             clock,
             limits,
             hangups: HangupList::new()?,
+            leaving: Mutex::default(),
+            left: Condvar::new(),
             hangups_in_reserve: HangupList::new()?,
             held: AtomicU64::new(0),
             state: FairMutex::new(Guarded {
                 engine,
                 has_appended: false,
                 clients: BTreeMap::new(),
-                open: 0,
                 addresses: BTreeMap::new(),
                 idle_workers: 0,
                 sleep: Sleep::default(),
@@ -267,7 +263,7 @@ impl Shared {
         };
         let answers: Vec<_> = replies.into_iter().filter_map(find).collect();
         // If much memory has become free, the timer will trim the heap.
-        let of_workers = state.open as u64 * FREED_BY_WORKER;
+        let of_workers = state.clients.len() as u64 * FREED_BY_WORKER;
         let held = self.held.load(Ordering::Relaxed);
         let taken = state.engine.memory() + held + of_workers;
         state.trim.note(taken, now);
@@ -297,8 +293,7 @@ impl Shared {
         self.state.is_awaited()
     }
 
-    /// Adds a connection of this address. Before that, it ends those of clients that have
-    /// hung up: what they held is ready before the new client can ask for it.
+    /// Adds a connection of this address.
     ///
     /// # Errors
     ///
@@ -309,10 +304,22 @@ impl Shared {
         stream: Stream,
         address: Option<IpAddr>,
     ) -> Result<Arc<Client>, (Stream, String)> {
-        self.end_hung_up_connections();
+        self.take_slot(stream, address).or_else(|(stream, _)| {
+            // A client that comes right after another one has left finds its slot free.
+            self.await_leavers(self.leavers(NOBODY));
+            self.take_slot(stream, address)
+        })
+    }
+
+    fn take_slot(
+        &self,
+        stream: Stream,
+        address: Option<IpAddr>,
+    ) -> Result<Arc<Client>, (Stream, String)> {
+        // Who finds the connection in the engine finds it in the list of hang-ups, too.
+        let _leaving = self.leaving();
         let client = self.with_lock(|state, now| {
-            let closing = system::CLOSING as usize;
-            let count = state.clients.len().max(state.open.saturating_sub(closing));
+            let count = state.clients.len();
             if count >= self.limits.max_connections {
                 let reason = format!("the limit of connections, {count}, is reached");
                 return Err((stream, reason));
@@ -331,7 +338,6 @@ impl Shared {
             (client.address, client.connected_at) = (address, now);
             let client = Arc::new(client);
             state.clients.insert(client.id, Arc::clone(&client));
-            state.open += 1;
             Ok(client)
         })?;
         if let Err(error) = self.hangups.add(&client.stream.0, client.id.0) {
@@ -341,56 +347,62 @@ impl Shared {
         Ok(client)
     }
 
+    /// The clients that have hung up and are still there, each with the time until which
+    /// this asker [waits](Self::await_leavers) for it to leave. So an answer that says
+    /// 'nothing is there', and each list and statistic, is given after those clients have
+    /// left that had closed before it was asked for.
+    ///
+    /// An asker that has hung up itself waits only for those that have come before it: so
+    /// no two clients wait for each other.
+    pub fn leavers(&self, asker: ConnectionId) -> Vec<(ConnectionId, Time)> {
+        let mut leaving = self.leaving();
+        let now = self.clock.now();
+        leaving.retain(|_, until| *until > now);
+        let found = self.hangups.take();
+        if !found.is_empty() {
+            // `leave` frees the slot before it looks for the client in this list.
+            self.with_lock(|state, _| {
+                let found = found.into_iter().map(ConnectionId);
+                let found = found.filter(|id| state.clients.contains_key(id));
+                leaving.extend(found.map(|id| (id, now + LEAVES_WITHIN)));
+            });
+        }
+        let end = match leaving.contains_key(&asker) {
+            true => asker,
+            false => NOBODY,
+        };
+        let leavers = leaving.range(..end).map(|(id, until)| (*id, *until));
+        leavers.collect()
+    }
+
+    /// Waits until these clients have left, but not for those that take long: they may not
+    /// read their replies, or have asked for much.
+    pub fn await_leavers(&self, leavers: Vec<(ConnectionId, Time)>) {
+        let mut leaving = self.leaving();
+        for (id, until) in leavers {
+            let time = until.since(self.clock.now());
+            let is_there = |leaving: &mut BTreeMap<_, _>| leaving.contains_key(&id);
+            let waited = self.left.wait_timeout_while(leaving, time, is_there);
+            leaving = waited.expect("no thread panics").0;
+        }
+    }
+
+    fn leaving(&self) -> MutexGuard<'_, BTreeMap<ConnectionId, Time>> {
+        self.leaving.lock().expect("no thread panics")
+    }
+
     /// Ends the waiting of clients that have hung up.
     pub fn end_waits_of_hung_up(&self) {
         let closed = self.hangups_in_reserve.take().into_iter().map(ConnectionId);
         self.with_lock(|state, _| closed.for_each(|id| state.engine.half_close(id)));
     }
 
-    /// Ends the connections, in the engine, of clients that have hung up and have nothing
-    /// left to be executed. Otherwise a client that connects after them
-    /// could be faster than their workers, and find jobs still reserved: scripts that
-    /// run one after the other would see that often.
-    ///
-    /// This does not wait. A client with commands that are still to be executed is
-    /// disconnected later, by its worker; so is one with very many jobs, of which this
-    /// makes the first ones ready.
-    fn end_hung_up_connections(&self) {
-        let closed = self.hangups.take();
-        if closed.is_empty() {
-            return;
-        }
-        let closed: Vec<_> = self.with_lock(|state, _| {
-            let closed = closed.into_iter().map(ConnectionId).filter_map(|id| {
-                // If it waits in `reserve`, it gets its answer before it is disconnected.
-                state.engine.half_close(id);
-                state.clients.get(&id).cloned()
-            });
-            closed.collect()
-        });
-        for client in closed.iter().filter(|client| client.has_executed_all()) {
-            // Its worker has nothing left to execute. If it has something left to send, it
-            // may still take long, and keeps its slot.
-            let has_sent_all = client.stream.has_sent_all();
-            self.with_lock(|state, now| {
-                if state.engine.disconnect(client.id, now) && has_sent_all {
-                    state.free_slot(client.id);
-                }
-            });
-        }
-    }
-
     /// Removes a connection, and makes its jobs ready again. While the server
     /// stops, they stay reserved: otherwise another client would be given a job
     /// that this one may still be working on. They are ready after a restart.
     pub fn disconnect(&self, id: ConnectionId) {
-        let slice = |state: &mut Guarded, now| {
-            let is_over = self.is_stopping() || state.engine.disconnect(id, now);
-            if is_over {
-                state.free_slot(id);
-            }
-            is_over
-        };
+        let slice =
+            |state: &mut Guarded, now| self.is_stopping() || state.engine.disconnect(id, now);
         // One time slice is enough for nearly every connection. One that has held
         // very many jobs lets others go first before each further slice.
         let mut is_over = self.with_lock(slice);
@@ -400,15 +412,27 @@ impl Shared {
         }
     }
 
-    /// Notes that the socket of a client that is disconnected is closed. Returns whether
-    /// its worker, if it has one, is idle now; if not, that ends.
-    pub fn closed(&self, has_worker: bool) -> bool {
-        self.with_lock(|state, _| {
-            state.open -= 1;
+    /// Frees the slot of a client that is disconnected and was sent all, right before its
+    /// socket is closed: when the client sees that, it may connect again at once. Returns
+    /// whether its worker, if it has one, is idle now; if not, that ends.
+    pub fn leave(&self, client: &Client, has_worker: bool) -> bool {
+        let is_idle = self.with_lock(|state, _| {
+            state.clients.remove(&client.id);
+            if let Some(address) = client.address {
+                let count = state.addresses.get_mut(&address).expect("it is counted");
+                *count -= 1;
+                if *count == 0 {
+                    state.addresses.remove(&address);
+                }
+            }
             let is_idle = has_worker && state.idle_workers < workers::IDLE;
             state.idle_workers += usize::from(is_idle);
             is_idle
-        })
+        });
+        if self.leaving().remove(&client.id).is_some() {
+            self.left.notify_all();
+        }
+        is_idle
     }
 
     /// Whether the server is ending.
@@ -421,7 +445,8 @@ impl Shared {
     pub fn await_all_closed(&self, timeout: Duration) -> bool {
         let until = self.clock.now() + timeout;
         loop {
-            let (is_empty, is_over) = self.with_lock(|state, now| (state.open == 0, now >= until));
+            let (is_empty, is_over) =
+                self.with_lock(|state, now| (state.clients.is_empty(), now >= until));
             if is_empty || is_over {
                 return is_empty;
             }
@@ -456,5 +481,75 @@ impl Shared {
         if let Some(timer) = self.timer.get() {
             timer.unpark();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::{Config, Engine};
+    use std::os::unix::net::UnixStream;
+
+    fn shared() -> Shared {
+        let clock = Clock::start();
+        let engine = Engine::new(Config::new(100), clock.now());
+        let limits = Limits {
+            max_connections: 10,
+            ..Limits::of_one_client(100)
+        };
+        Shared::new(engine, None, clock, limits).unwrap()
+    }
+
+    fn connect(shared: &Shared) -> (Arc<Client>, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let client = shared.connect(Stream(ours.into()), None);
+        (
+            client.unwrap_or_else(|(_, reason)| panic!("{reason}")),
+            theirs,
+        )
+    }
+
+    fn leavers(shared: &Shared, asker: &Client) -> Vec<ConnectionId> {
+        let leavers = shared.leavers(asker.id).into_iter();
+        leavers.map(|(id, _)| id).collect()
+    }
+
+    #[test]
+    fn an_asker_waits_for_clients_that_have_hung_up_and_are_still_there() {
+        let shared = &shared();
+        let [asker, first, second, stays] = [(); 4].map(|()| connect(shared));
+        drop((first.1, second.1));
+        assert_eq!(leavers(shared, &asker.0), [first.0.id, second.0.id]);
+        shared.leave(&second.0, true);
+        // Another asker has found it first, and this one waits, too.
+        assert_eq!(leavers(shared, &stays.0), [first.0.id]);
+        thread::scope(|threads| {
+            let awaited = shared.leavers(asker.0.id);
+            threads.spawn(|| shared.await_leavers(awaited));
+            shared.leave(&first.0, true);
+        });
+        assert_eq!(leavers(shared, &asker.0), []);
+    }
+
+    #[test]
+    fn clients_that_have_hung_up_do_not_wait_for_themselves_nor_for_each_other() {
+        let shared = &shared();
+        let [first, second, third] = [(); 3].map(|()| connect(shared));
+        drop((first.1, second.1));
+        assert_eq!(leavers(shared, &first.0), []);
+        assert_eq!(leavers(shared, &second.0), [first.0.id]);
+        assert_eq!(leavers(shared, &third.0), [first.0.id, second.0.id]);
+    }
+
+    /// It may not read its replies, or the disk may hang.
+    #[test]
+    fn nobody_waits_long_for_a_client_that_does_not_leave() {
+        let shared = &shared();
+        let [asker, leaver] = [(); 2].map(|()| connect(shared));
+        drop(leaver.1);
+        let leavers = shared.leavers(asker.0.id);
+        assert!(!leavers.is_empty());
+        shared.await_leavers(leavers);
+        assert_eq!(shared.leavers(asker.0.id), []);
     }
 }

@@ -70,12 +70,6 @@ impl Stream {
         v4.map(IpAddr::V4).or_else(v6)
     }
 
-    /// How many bytes the peer has sent in all; `None` if the system does not know it.
-    /// To be asked when the end of its stream has come.
-    pub fn received(&self) -> Option<u64> {
-        sys::received(&self.0)
-    }
-
     /// Whether the peer's side has received all that was written. Then there is
     /// space in the socket for a short reply.
     pub fn has_sent_all(&self) -> bool {

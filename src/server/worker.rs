@@ -34,8 +34,6 @@ pub fn serve(shared: &Shared, client: &Arc<Client>) {
         Ok(()) => client.log(Level::Connections, format_args!("closed")),
         Err(error) => client.log(Level::Connections, format_args!("closed: {error}")),
     }
-    // This comes before the socket closes: a client that sees it closed may
-    // connect again at once, and must find its slot free.
     shared.disconnect(client.id);
     if end.is_ok() {
         client.stream.linger(shared.is_stopping());
@@ -163,7 +161,7 @@ impl<'a> Worker<'a> {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
                 Ok(count) => {
-                    self.input.received += count as u64;
+                    self.batch.is_fresh = true;
                     self.count_held(0);
                     if self.framer.held() > 0 && !self.shared.has_memory() {
                         self.framer.refuse_body();
@@ -180,9 +178,6 @@ impl<'a> Worker<'a> {
     fn execute(&mut self) -> io::Result<bool> {
         let (shared, id, is_bulk) = (self.shared, self.client.id, self.is_bulk());
         let next = self.batch.execute(shared, id, self.held.bytes, is_bulk);
-        if self.batch.is_empty() && self.input.unparsed().is_empty() {
-            self.client.note_executed(self.input.received);
-        }
         let (replies, needed) = self.batch.replies();
         for reply in &mut *replies {
             complete(reply, shared, self.client);
@@ -199,6 +194,15 @@ impl<'a> Worker<'a> {
         }
         match next {
             Next::Wait => self.wait(),
+            Next::AwaitLeavers => {
+                let leavers = shared.leavers(id);
+                if !leavers.is_empty() {
+                    // What is executed so far does not wait with it.
+                    self.client.start_flush()?;
+                    shared.await_leavers(leavers);
+                }
+                Ok(true)
+            }
             next => Ok(next != Next::Close),
         }
     }
@@ -234,7 +238,7 @@ impl<'a> Worker<'a> {
 
     /// Frees all buffers that are empty.
     fn trim(&mut self) {
-        self.batch = Batch::default();
+        self.batch.trim();
         self.client.trim();
         self.input.trim();
         self.count_held(0);

@@ -56,8 +56,8 @@ fn work(shared: &Shared, receiver: &Receiver<Arc<Client>>, first: Arc<Client>) {
     let mut next = Some(first);
     while let Some(client) = next {
         worker::serve(shared, &client);
+        let is_idle = shared.leave(&client, true);
         drop(client);
-        let is_idle = shared.closed(true);
         next = is_idle.then(|| receiver.recv().ok()).flatten();
     }
 }

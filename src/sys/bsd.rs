@@ -96,11 +96,6 @@ pub fn peer(socket: &OwnedFd) -> nix::Result<String> {
     getpeereid(socket).map(|(user, _)| format!("uid={user}"))
 }
 
-/// There is no such count.
-pub fn received(_: &OwnedFd) -> Option<u64> {
-    None
-}
-
 pub fn unsent(socket: BorrowedFd<'_>) -> io::Result<usize> {
     let (fd, mut count): (_, libc::c_int) = (socket.as_raw_fd(), 0);
     // SAFETY: the kernel writes an int there, and nothing else.

@@ -84,59 +84,7 @@ impl AsFd for HangupList {
 pub fn accept(listener: BorrowedFd<'_>) -> nix::Result<OwnedFd> {
     let fd = accept4(listener.as_raw_fd(), SockFlag::SOCK_CLOEXEC)?;
     // SAFETY: the kernel has just opened it, so nobody else owns it.
-    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
-    count_received(&socket);
-    Ok(socket)
-}
-
-/// Has the kernel count what is read from a Unix socket, for [`received`]. Each
-/// byte that is read moves the place from which bytes would be peeked at, which
-/// nobody does. (What is read by TCP is counted anyway, and old kernels refuse this
-/// there.)
-fn count_received(socket: &OwnedFd) {
-    let (fd, start) = (socket.as_raw_fd(), PEEK_FROM);
-    let len = size_of_val(&start) as libc::socklen_t;
-    // SAFETY: the kernel reads this int.
-    unsafe {
-        let start = (&raw const start).cast();
-        libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_PEEK_OFF, start, len);
-    }
-}
-
-const PEEK_FROM: libc::c_int = libc::c_int::MAX;
-
-/// How many bytes the peer of a socket has sent in all. To be asked after it has
-/// sent the end of its stream. `None` if that is not known: of a Unix socket after
-/// 2 GiB, and on kernels that do not count it.
-pub fn received(socket: &OwnedFd) -> Option<u64> {
-    // In `tcp_info` of linux/tcp.h the state is the first byte, and the bytes
-    // received are the 8 from here. The end of the stream counts as one; a stream
-    // that was reset has none.
-    const RECEIVED: usize = 128;
-    const CLOSE: u8 = 7;
-    let mut info = [0; RECEIVED + 8];
-    if option(socket, libc::IPPROTO_TCP, libc::TCP_INFO, &mut info) == Some(info.len()) {
-        let received = info[RECEIVED..].try_into().map(u64::from_ne_bytes).ok()?;
-        return received.checked_sub(u64::from(info[0] != CLOSE));
-    }
-    let (mut from, mut unread) = ([0; size_of::<libc::c_int>()], 0);
-    option(socket, libc::SOL_SOCKET, libc::SO_PEEK_OFF, &mut from)?;
-    // SAFETY: the kernel writes an int there, and nothing else.
-    let done = unsafe { libc::ioctl(socket.as_raw_fd(), libc::FIONREAD, &raw mut unread) };
-    let from = libc::c_int::from_ne_bytes(from);
-    let is_known = from > 0 && done == 0;
-    is_known.then(|| u64::from((PEEK_FROM - from) as u32) + u64::from(unread as u32))
-}
-
-/// Gets an option of a socket, and returns how long it is.
-fn option(socket: &OwnedFd, level: i32, name: i32, value: &mut [u8]) -> Option<usize> {
-    let mut len = value.len() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `len` bytes there.
-    let done = unsafe {
-        let value = value.as_mut_ptr().cast();
-        libc::getsockopt(socket.as_raw_fd(), level, name, value, &raw mut len)
-    };
-    (done == 0).then_some(len as usize)
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// Who is at the other end of a Unix socket, for people to read.

@@ -1,5 +1,6 @@
 //! Which clients wait and for what, and which clients need not wait.
 
+use std::io::{self, Read, Write};
 use std::net::Shutdown;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -20,44 +21,93 @@ fn a_waiting_client_that_half_closes_is_answered_at_once_as_are_its_further_comm
     waiter.expect_end();
 }
 
+/// Clients that were connected before it closed, and those that connect after it.
 #[test]
-fn jobs_of_a_closed_client_are_ready_when_the_next_client_asks() {
-    let server = Server::start([]);
-    for _ in 0..1500 {
-        let mut first = server.connect();
-        let id = first.put("x");
-        first.reserve();
-        first.close();
-        let mut next = server.connect();
-        next.send("peek-ready\r\n");
-        next.expect(&format!("FOUND {id} 1\r\nx\r\n"));
-        next.delete(id);
-    }
-}
-
-#[test]
-fn jobs_of_a_closed_unix_client_are_ready_when_the_next_client_asks() {
+fn a_client_that_has_closed_is_not_there_when_another_one_asks() {
     let folder = Folder::new();
     let path = folder.join("socket");
     let server = Server::start(["-l", "127.0.0.1:0", "-l", &folder.socket("socket")]);
     server.log_line("listening on unix:");
-    let ask = |text: &str, reply: String| {
-        let mut client = Client::connect_unix(&path);
-        client.send(text);
-        client.expect(&reply);
-        let ended = client.stream().shutdown(Shutdown::Both);
+    ask_about_closed_clients(
+        || Client::connect_unix(&path),
+        |stream| stream.shutdown(Shutdown::Both),
+    );
+    let server = Server::start([]);
+    ask_about_closed_clients(
+        || server.connect(),
+        |stream| stream.shutdown(Shutdown::Both),
+    );
+}
+
+fn ask_about_closed_clients<S: Read + Write>(
+    connect: impl Fn() -> Client<S>,
+    close: impl Fn(&S) -> io::Result<()>,
+) {
+    const ROUNDS: u64 = 1000;
+    const LAST_WORDS: [&str; 4] = ["", "quit\r\n", "list-tube-used\r\n", "reserve\r\n"];
+    let mut before = connect();
+    let connections = before.count("current-connections");
+    let mut missed = 0;
+    for round in 0..ROUNDS {
+        let id = before.put("x");
+        let mut holder = connect();
+        holder.reserve();
+        holder.send(LAST_WORDS[round as usize % 4]);
+        let ended = close(holder.stream());
         ended.expect("a connection");
-    };
-    for id in 1..=1500 {
-        ask(
-            "put 0 0 60 1\r\nx\r\nreserve\r\n",
-            format!("INSERTED {id}\r\nRESERVED {id} 1\r\nx\r\n"),
-        );
-        ask(
-            &format!("peek-ready\r\ndelete {id}\r\n"),
-            format!("FOUND {id} 1\r\nx\r\nDELETED\r\n"),
-        );
+        let mut after = connect();
+        let asker = match round % 3 {
+            0 => &mut before,
+            1 => &mut after,
+            _ => {
+                missed += u64::from(before.count("current-connections") != connections + 1);
+                &mut after
+            }
+        };
+        asker.send("reserve-with-timeout 0\r\n");
+        if asker.reply().expect("a reply").1.is_none() {
+            missed += 1;
+            asker.reserve();
+        }
+        asker.delete(id);
+        after.send("quit\r\n");
+        after.expect_end();
     }
+    // On a busy machine it may leave too late.
+    assert!(missed * 20 <= ROUNDS, "{missed} of {ROUNDS}");
+    // A command that has waited for others counts once.
+    assert_eq!(before.count("cmd-reserve-with-timeout"), ROUNDS);
+}
+
+/// Some send nothing more, and would wait for each other.
+#[test]
+fn clients_that_ask_while_others_hang_up_are_all_answered_also_by_a_server_that_stops() {
+    let server = Server::start([]);
+    let port = server.port();
+    let come_and_ask = |number: usize| {
+        for _ in 0..100 {
+            let mut client = Client::connect(port);
+            client.send("peek-ready\r\n".repeat(64));
+            if number.is_multiple_of(2) {
+                client.send_no_more();
+            }
+            client.expect(&"NOT_FOUND\r\n".repeat(64));
+        }
+    };
+    thread::scope(|scope| {
+        (0..10).for_each(|number| drop(scope.spawn(move || come_and_ask(number))));
+    });
+    let clients = (0..10_usize).map(|number| {
+        let mut client = Client::connect(port);
+        client.send("peek-ready\r\n".repeat(64));
+        if number.is_multiple_of(2) {
+            client.send_no_more();
+        }
+        client
+    });
+    let clients: Vec<_> = clients.collect();
+    assert_eq!(server.stop().code(), Some(0));
+    drop(clients);
 }
 
 /// Even if there is a new such client each time.

@@ -237,6 +237,6 @@ impl<'a> Line<'a> {
         self.is_over = true;
         judge::is_done(self.caller);
         self.peer.leave();
-        judge::leaves(self.caller, self.asked, self.replies);
+        judge::leaves(self.caller);
     }
 }

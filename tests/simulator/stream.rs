@@ -37,9 +37,8 @@ pub struct Socket {
 
 #[derive(Default)]
 struct State {
-    /// What the client has sent and nobody has read, and how much it has sent.
+    /// What the client has sent and nobody has read.
     asked: VecDeque<u8>,
-    sent: u64,
     /// The client sends nothing more, or nobody wants to read it.
     is_over: bool,
     /// The client has closed it.
@@ -125,10 +124,6 @@ impl Stream {
         self.0.room >= REAL_ROOM && self.0.state().unread() <= self.0.window
     }
 
-    pub fn received(&self) -> Option<u64> {
-        Some(self.0.state().sent)
-    }
-
     pub fn peer_network(&self) -> Option<std::net::IpAddr> {
         None
     }
@@ -170,7 +165,6 @@ impl Peer {
         self.0.change(|state| {
             if !state.is_over {
                 state.asked.extend(bytes);
-                state.sent += bytes.len() as u64;
             }
         });
     }

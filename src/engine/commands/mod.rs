@@ -13,7 +13,7 @@ use super::counts::command_key;
 use super::slab::ConnectionIndex;
 use super::tube::Tube;
 use super::{ConnectionId, Engine, Outcome, Time};
-use crate::protocol::{Command, Reply, Request};
+use crate::protocol::{Command, Reply, Request, Seconds};
 
 impl Engine {
     /// Executes a request of a connection. Before that, it ticks if something
@@ -38,6 +38,26 @@ impl Engine {
                 Some(Unfinished::Reserve(timeout)) => self.reserve_or_wait(by, timeout, now),
                 None => unreachable!("a request is under way"),
             },
+        }
+    }
+
+    /// Whether the answer could be another one if clients that have closed were not there
+    /// any more: it may say 'nothing is there', or it is a list or statistic.
+    pub fn depends_on_leavers(&mut self, id: ConnectionId, request: &Request) -> bool {
+        let (Request::Command(command), Some(by)) = (request, self.find(id)) else {
+            return false;
+        };
+        match command {
+            Command::ReserveWithTimeout(Seconds(0)) => self.best_watched(by).is_none(),
+            Command::Reserve | Command::ReserveWithTimeout(_) => self.connections[by].half_closed,
+            Command::Delete(id) => {
+                let holder = self.jobs.get(id).and_then(|job| job.state.holder());
+                holder.is_some_and(|holder| holder != by)
+            }
+            Command::Put(_) | Command::Use(_) | Command::Watch(_) | Command::Ignore(_) => false,
+            Command::Release(..) | Command::Bury(..) | Command::Touch(_) => false,
+            Command::ListTubeUsed | Command::ListTubesWatched | Command::Quit => false,
+            _ => true,
         }
     }
 

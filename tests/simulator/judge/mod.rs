@@ -70,19 +70,18 @@ pub struct Caller {
     peer: Option<Peer>,
     client: Option<naive::Client>,
     came_at: u64,
+    accepted_at: u64,
     /// Since then it sends nothing more.
     is_over_at: Option<u64>,
     left_at: Option<u64>,
-    /// It left when it had got the reply to all that it had sent.
-    has_heard_all: bool,
     /// When it had sent its first commands.
     said_at: Option<u64>,
     /// It has quit, or is about to close or to half-close.
     is_done: bool,
     /// The step at which it last asked.
     asked_at: Option<u64>,
-    /// What it has said and nobody has executed: a line, or a body.
-    said: VecDeque<String>,
+    /// What it has said and nobody has executed, each with the time: a line, or a body.
+    said: VecDeque<(u64, String)>,
     expected: Vec<Expected>,
     /// It waited when the server stopped: it gets no more replies than this.
     most_replies: Option<usize>,
@@ -265,7 +264,8 @@ pub fn connects(caller: usize, peer: Peer) {
 }
 
 pub fn says(caller: usize, text: &str) {
-    watch(|judge| judge.callers[caller].said.push_back(text.to_owned()));
+    let said = (threads::tick(), text.to_owned());
+    watch(|judge| judge.callers[caller].said.push_back(said));
 }
 
 /// All that it has said so far is sent.
@@ -282,15 +282,13 @@ pub fn half_closes(caller: usize) {
     watch(|judge| judge.callers[caller].is_over_at = Some(threads::tick()));
 }
 
-/// It closes, and has got `replies` of the replies to `asked` commands.
-pub fn leaves(caller: usize, asked: usize, replies: usize) {
+/// It closes.
+pub fn leaves(caller: usize) {
     let now = threads::tick();
     watch(|judge| {
         let caller = &mut judge.callers[caller];
         caller.is_over_at.get_or_insert(now);
         caller.left_at = Some(now);
-        caller.has_heard_all =
-            caller.said.is_empty() && replies >= asked && replies == caller.expected.len();
     });
 }
 
@@ -351,6 +349,9 @@ const LATE: u64 = 150_000_000;
 /// is busy.
 const LEAVES_WITHIN: u64 = 1_200_000_000;
 
+/// How long other clients wait for that.
+const AWAITED_FOR: u64 = 5_000_000;
+
 impl Judge {
     /// `told`: what each client was sent, and whether it reads so little that no more
     /// can be sent to it.
@@ -402,6 +403,7 @@ impl Judge {
             return;
         };
         self.links.insert(id.0, caller);
+        self.callers[caller].accepted_at = threads::tick();
         self.callers[caller].client = Some(self.model.connect());
     }
 
@@ -443,15 +445,6 @@ impl Judge {
         let caller = &self.callers[number];
         if caller.asked_at.is_none() && !self.is_stopping {
             let name = &caller.name;
-            for other in self.links.values().map(|other| &self.callers[*other]) {
-                // A new client does not wait for one that has commands left.
-                let had_closed = other.left_at.is_some_and(|left| left < caller.came_at);
-                assert!(
-                    !(had_closed && other.has_heard_all),
-                    "{name} is served though {}, which had closed before, is still connected",
-                    other.name
-                );
-            }
             let mut others = self.links.values().map(|other| &self.callers[*other]);
             if let Some(said_at) = caller.said_at
                 && others.all(|other| other.is_over_at.is_none())
@@ -467,7 +460,7 @@ impl Judge {
         self.model.held = engine.held_outside_engine as usize;
         if asking.refused == Some(NoBody::NoRoom) && self.max_memory.is_none() {
             let live: usize = self.model.jobs.iter().map(|job| job.body.len() + 400).sum();
-            let put = caller.said.front().map_or(0, String::len) + 400;
+            let put = caller.said.front().map_or(0, |(_, body)| body.len()) + 400;
             let since = caller.asked_at.unwrap_or(0);
             assert!(
                 world::may_refuse(since, live as u64, put as u64, self.segment_size),
@@ -496,7 +489,7 @@ impl Judge {
         if !asking.goes_on {
             let name = &caller.name;
             let said = caller.said.pop_front();
-            let said = said.unwrap_or_else(|| panic!("{name} has not said so much"));
+            let (at, said) = said.unwrap_or_else(|| panic!("{name} has not said so much"));
             match asking.is_body {
                 _ if asking.quits => caller.is_done = true,
                 true => {
@@ -505,12 +498,58 @@ impl Judge {
                 }
                 false => self.model.line(client, &said),
             }
+            if let Outcome::Reply(reply) = outcome
+                && self.shows_who_is_there(&said, reply)
+            {
+                self.check_who_is_there(id, at);
+            }
         }
         let said = match outcome {
             Outcome::Reply(reply) => vec![(number, reply)],
             _ => Vec::new(),
         };
         self.compare(said, from, engine);
+    }
+
+    /// Whether this answer might be another one without a client that has closed.
+    fn shows_who_is_there(&self, line: &str, reply: &Reply) -> bool {
+        let job = |id: &str| self.jobs.get(&JobId(id.parse().ok()?));
+        let begins = |words: &[&str]| words.iter().any(|word| line.starts_with(word));
+        match reply {
+            Reply::NotFound => match line.strip_prefix("delete ") {
+                Some(id) => job(id).is_some_and(|job| !job.is_deleted()),
+                None => begins(&["peek", "kick", "stats", "reserve-job"]),
+            },
+            Reply::TimedOut => line == "reserve-with-timeout 0",
+            Reply::KickedCount(0) => true,
+            Reply::Tubes(_) => line != "list-tubes-watched",
+            Reply::Jobs(_) | Reply::Connections(_) | Reply::TubeList(_) => true,
+            Reply::JobStats(_) | Reply::TubeStats(_) | Reply::ServerStats(_) => true,
+            _ => false,
+        }
+    }
+
+    /// A client is told what is there, or that nothing is. Those that had closed before it
+    /// asked must have left, unless that takes long.
+    fn check_who_is_there(&self, id: ConnectionId, asked_at: u64) {
+        let caller = &self.callers[self.links[&id.0]];
+        // Once it has hung up itself, it waits only for those that came before it.
+        let end = caller.is_over_at.map_or(u64::MAX, |_| id.0);
+        for other in self
+            .links
+            .range(..end)
+            .map(|(_, other)| &self.callers[*other])
+        {
+            let is_late = |left: u64| threads::now() >= left + AWAITED_FOR;
+            let was_there = other.accepted_at < asked_at;
+            let is_awaited = |left: u64| was_there && left < asked_at && !is_late(left);
+            assert!(
+                self.is_stopping || !other.left_at.is_some_and(is_awaited),
+                "{} is answered though {}, which had closed before, is still connected",
+                caller.name,
+                other.name
+            );
+        }
     }
 
     /// What the engine counts is what the model has.
