@@ -48,7 +48,7 @@ impl Engine {
             return false;
         };
         match command {
-            Command::ReserveWithTimeout(Seconds(0)) => self.best_watched(by).is_none(),
+            Command::ReserveWithTimeout(Some(Seconds(0))) => self.best_watched(by).is_none(),
             Command::Reserve | Command::ReserveWithTimeout(_) => self.connections[by].half_closed,
             Command::Delete(id) => {
                 let holder = self.jobs.get(id).and_then(|job| job.state.holder());
