@@ -76,7 +76,7 @@ const STACK: usize = 512 << 10;
 /// may embed or cache this one.
 const SAFETY: &str = "\
     Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'; \
-    img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; \
+    img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'self'; \
     frame-ancestors 'none'\r\n\
     X-Content-Type-Options: nosniff\r\n\
     X-Frame-Options: DENY\r\n\

@@ -55,7 +55,7 @@ impl Console {
     }
 
     fn wait_until_it_knows_its_server(&self) {
-        self.wait_for("/api/servers", "\"known\":true");
+        self.wait_for("/api/known", "\"known\":true");
     }
 }
 
@@ -112,7 +112,7 @@ fn the_files_of_the_page_have_a_strict_content_security_policy() {
         "/%2e%2e/x",
         "//",
         "/api",
-        "/api/servers/",
+        "/api/known/",
     ] {
         assert_eq!(status(&console.get(path)), "404", "{path}");
     }
@@ -139,7 +139,7 @@ fn head_is_answered_like_get_without_a_body() {
 fn an_unknown_host_name_is_refused() {
     let scene = Scene::ours();
     let console = Console::start(&scene, "--host queue.example");
-    for path in ["/", "/api/servers"] {
+    for path in ["/", "/api/known"] {
         for (headers, expected) in [
             ("Host: queue.example\r\n", "200"),
             ("Host: evil.example\r\n", "403"),
@@ -155,7 +155,7 @@ fn an_unknown_host_name_is_refused() {
 fn changes_need_allow_changes_and_the_origin_of_the_page() {
     let scene = Scene::ours();
     scene.tell("$ beanpole put -q -t mail x");
-    let request = "do=delete&server=0 1";
+    let request = "do=delete 1";
     let console = Console::start(&scene, "--allow-changes");
     for headers in [
         "Host: localhost\r\n",
@@ -195,10 +195,10 @@ fn every_request_for_data_needs_the_token() {
     );
     let console = Console::start(&scene, "--token token --allow-changes");
     for path in [
-        "/api/servers",
-        "/api/tubes",
-        "/api/job?server=0&id=1",
-        "/api/jobs?server=0&tube=mail",
+        "/api/known",
+        "/api/why?tube=mail",
+        "/api/job?job=1",
+        "/api/jobs?tube=mail",
     ] {
         for (header, expected) in [
             ("", "401"),
@@ -209,7 +209,7 @@ fn every_request_for_data_needs_the_token() {
             assert_eq!(status(&answer), expected, "{path} {header}");
         }
     }
-    let change = console.change("do=delete&server=0 1");
+    let change = console.change("do=delete 1");
     assert!(change.contains("the token is missing or wrong"), "{change}");
 }
 
@@ -230,14 +230,14 @@ fn a_hundred_silent_or_greedy_clients_delay_no_other() {
         let mut stream = TcpStream::connect(("127.0.0.1", console.port)).expect("a server");
         let said = match round % 3 {
             0 => String::new(),
-            1 => "GET /api/servers HTTP/1.1\r\nHost: local".into(),
+            1 => "GET /api/known HTTP/1.1\r\nHost: local".into(),
             // This one does not read its answers.
             _ => "GET /style.css HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(100),
         };
         // It may be cut off.
         let (Ok(()) | Err(_)) = stream.write_all(said.as_bytes());
         held.push(stream);
-        assert_eq!(status(&console.get("/api/servers")), "200", "after {round}");
+        assert_eq!(status(&console.get("/api/known")), "200", "after {round}");
     }
     let large = format!("Host: localhost\r\nX: {}\r\n", "x".repeat(9000));
     assert_eq!(status(&console.get_with("/", &large)), "431");
@@ -246,19 +246,23 @@ fn a_hundred_silent_or_greedy_clients_delay_no_other() {
 #[test]
 fn each_change_names_the_jobs_and_tubes_that_it_changed() {
     let changes = r#"
-do=put&tube=mail&priority=7&delay=0&ttr=60 <b> é => put job 1 into mail
-do=put&tube=mail&priority=7&delay=1h&ttr=1m => put job 2 into mail
+do=put&tube=mail&priority=7&delay=0&ttr=60 <b> é => put job 1 into mail","job":"1
+do=put&tube=mail&priority=7&delay=1h&ttr=1m => put job 2 into mail","job":"2
 do=bury 1 => buried job 1
 do=kick&tube=mail&count=5 => kicked 1 job of mail
-do=release&priority=3&delay=10m 1 => job 1 is delayed for 600 s
+do=release&priority=3&delay=10m 1 => released job 1
 do=kick-job 2 => kicked job 2
-do=release&priority=3&delay=0 1 => job 1 is ready
+do=release&priority=3&delay=0 1 2 => released 2 jobs
 do=move&tube=mail&to=post&state=&count=9 => moved 2 jobs of mail to post
 do=pause&tube=post&time=1h => paused post for 3600 s
 do=pause&tube=post&time=0 => ended the pause of post
 do=delete 9 => there is no job 9
 do=bury 3 4 => buried 2 jobs
 do=kick-job 3 9 4 => kicked 2 of 3 jobs: there is no job 9
+do=kick-job 3 => job 3 is ready: this is no state for it
+do=kick-job 3 4 => kicked 0 of 2 jobs: job 3 is ready: this is no state for it
+do=edit&job=3&tube=post&priority=9&delay=0&ttr=60 new => put job 5 into post and deleted job 3","job":"5
+do=edit&job=4&tube=post&priority=9&delay=1h&ttr=60 new => put job 6 into post and deleted job 4","job":"6
 do=clear&tube=post&state=ready&count=1 => deleted 1 job of post
 do=clear&tube=post&count=9 => deleted 1 job of post"#;
     on_each_server(&[], |scene| {
@@ -274,8 +278,8 @@ do=clear&tube=post&count=9 => deleted 1 job of post"#;
 fn a_malformed_change_is_refused_with_the_reason() {
     let changes = r#"
  => there is no change ''
-do=delete&server=9 1 => there is no such server
-do=delete&server=-1 1 => server: '-1' is not a number
+do=delete&server=9 1 => there is no server '9'
+do=edit&job=9&tube=a => there is no job 9
 do=fly => there is no change 'fly'
 do=delete x => 'x' is not the id of a job
 do=kick&tube=-&count=1 => tube: '-' cannot be the name of a tube
@@ -296,7 +300,7 @@ fn jobs_are_found_by_state_and_body_text_in_pages() {
         let console = Console::start(&scene, "");
         console.wait_until_it_knows_its_server();
         let lists = console
-            .get("/api/jobs?server=0&tube=mail")
+            .get("/api/jobs?tube=mail")
             .contains("\"listed\":true");
         // Without a list, only the next jobs of each state and their neighbours are shown.
         let pages: &[_] = match lists {
@@ -309,7 +313,7 @@ fn jobs_are_found_by_state_and_body_text_in_pages() {
         };
         let of_all = [("&state=buried", 1, ""), ("&text=body+11", 11, "")];
         for (query, count, next) in pages.iter().chain(&of_all) {
-            let answer = console.get(&format!("/api/jobs?server=0&tube=mail{query}"));
+            let answer = console.get(&format!("/api/jobs?tube=mail{query}"));
             let found = answer.matches("{\"id\":\"").count();
             assert_eq!(found, *count, "{query}: {answer}");
             assert!(
@@ -318,32 +322,31 @@ fn jobs_are_found_by_state_and_body_text_in_pages() {
             );
         }
         // All that a search finds, for who acts on them.
-        let found = console.get("/api/jobs?server=0&tube=mail&text=body+1&ids=1");
+        let found = console.get("/api/jobs?tube=mail&text=body+1&ids=1");
         let (_, ids) = found.split_once("\"jobs\":[").expect("a list");
         let (ids, _) = ids.split_once(']').expect("its end");
         assert_eq!(ids.split(',').count(), 32, "{found}");
         if lists {
             // The most tried one comes first.
-            let first = console.get("/api/jobs?server=0&tube=mail&sort=tries");
+            let first = console.get("/api/jobs?tube=mail&sort=tries");
             assert!(first.contains("\"jobs\":[{\"id\":\"5\","), "{first}");
         }
-        let job = console.get("/api/job?server=0&id=5");
+        let job = console.get("/api/job?job=5");
         for part in ["\"state\":\"buried\"", "\"body64\":\"Ym9keSA1IDxiPg==\""] {
             assert!(job.contains(part), "{job}");
         }
-        let why = console.get("/api/why?server=0&tube=mail");
+        let why = console.get("/api/why?tube=mail");
         assert!(
             why.contains("\"Nobody watches it; 119 jobs are ready. 1 job is buried"),
             "{why}"
         );
         for (path, expected) in [
-            ("/api/job?server=0&id=999", "404"),
-            ("/api/job?server=0&id=x", "400"),
-            ("/api/job?server=7&id=1", "404"),
-            ("/api/jobs?server=0&tube=-", "400"),
-            ("/api/jobs?server=0&tube=nobody", "200"),
-            ("/api/tube?server=0&tube=nobody", "404"),
-            ("/api/why?server=0&tube=nobody", "404"),
+            ("/api/job?job=999", "404"),
+            ("/api/job?job=x", "400"),
+            ("/api/job?server=7&job=1", "404"),
+            ("/api/jobs?tube=-", "400"),
+            ("/api/jobs?tube=nobody", "200"),
+            ("/api/why?tube=nobody", "404"),
         ] {
             assert_eq!(status(&console.get(path)), expected, "{path}");
         }
@@ -356,15 +359,15 @@ fn a_lost_server_is_reported_and_found_again() {
         let console = Console::start(&scene, "");
         console.wait_until_it_knows_its_server();
         scene.kill();
-        console.wait_for("/api/servers", "\"lost\":\"cannot connect");
-        assert_eq!(
-            status(&console.get("/api/jobs?server=0&tube=default")),
-            "502"
-        );
+        console.wait_for("/api/known", "\"lost\":\"cannot connect");
+        assert_eq!(status(&console.get("/api/jobs?tube=default")), "502");
         scene.start_again();
-        console.wait_for("/api/servers", "\"lost\":null");
+        console.wait_for("/api/known", "\"lost\":null");
         // The time without a server is a gap.
-        console.wait_for("/api/curves?server=0&span=0", "null,[0,0,0,0,");
+        console.wait_for(
+            &format!("/api/known?server={}", scene.address()),
+            "null,[0,0,0,0,",
+        );
         console.running.signal(Signal::SIGTERM);
         assert_eq!(ended(console.running).0, Some(0));
     });

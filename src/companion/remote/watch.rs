@@ -146,14 +146,20 @@ impl Watched {
         Client::connect(&self.named.address, self.patience)
     }
 
+    /// The name under which people know it: its address, if it has none.
+    pub fn name(&self) -> String {
+        let address = || self.named.address.to_string();
+        self.named.name.clone().unwrap_or_else(address)
+    }
+
     /// What is known about the server itself.
     pub fn to_json(&self) -> Json {
         let (now, known) = (self.now(), self.known());
-        let (facts, address) = (&known.server.facts, self.named.address.to_string());
+        let facts = &known.server.facts;
         let rates = known.server.rates.unwrap_or_default();
         json!({
-            "name": self.named.name.as_ref().unwrap_or(&address),
-            "address": address,
+            "name": self.name(),
+            "address": self.named.address.to_string(),
             "care": self.named.colour.is_some(),
             "lost": known.lost(now),
             "refusal": refusal(facts),

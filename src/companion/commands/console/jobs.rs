@@ -52,7 +52,7 @@ struct Page {
 }
 
 /// A page of jobs, by their ids or, with `sort`, the first ones of all jobs that could
-/// be looked at. With `ids`, it has the ids of all jobs that are found, and nothing else
+/// be looked at: those with the largest figures or, `turned`, the smallest. With `ids`, it has the ids of all jobs that are found, and nothing else
 /// of them. `listed` tells whether the server lists its jobs. If it does not, there is
 /// one page: the next jobs of each state and their neighbours.
 pub fn page(client: &mut Client, request: &Request) -> Outcome<Json> {
@@ -64,10 +64,10 @@ pub fn page(client: &mut Client, request: &Request) -> Outcome<Json> {
     };
     let sort: Option<fn(&JobFacts) -> u64> = match request.parameter("sort") {
         "tries" => Some(|job| job.reserves),
-        "oldest" => Some(|job| job.age),
-        "newest" => Some(|job| u64::MAX - job.age),
+        "age" => Some(|job| job.age),
         _ => None,
     };
+    let is_turned = request.parameter("turned") == "1";
     let (most, patience) = match only_ids {
         true => (MOST_IDS, PATIENCE_FOR_IDS),
         false => (PAGE, PATIENCE),
@@ -111,7 +111,10 @@ pub fn page(client: &mut Client, request: &Request) -> Outcome<Json> {
         page.looked = seen.len();
     }
     if let Some(key) = sort {
-        seen.sort_by_key(|job| std::cmp::Reverse(key(job)));
+        seen.sort_by_key(|job| match is_turned {
+            true => key(job),
+            false => u64::MAX - key(job),
+        });
     }
     for some in seen.chunks(PAGE) {
         page.show(client, some.to_vec())?;
@@ -185,38 +188,54 @@ pub fn job(client: &mut Client, id: JobId) -> Outcome<Json> {
     Ok(json)
 }
 
-/// Does what the parameters of this request say, and tells what was done. Its body has the
-/// ids of jobs, with any space between them, or the body of a job.
-pub fn carry_out(client: &mut Client, server: &Watched, request: &Request) -> Outcome<String> {
+/// Does what the parameters of this request say, and tells what was done, and which job
+/// was put. Its body has the ids of jobs, with any space between them, or the body of a
+/// job.
+pub fn carry_out(client: &mut Client, server: &Watched, request: &Request) -> Outcome<Json> {
     let tube = || read::<TubeName>(request, "tube");
-    let (action, done) = match request.parameter("do") {
-        "delete" => (Act::Delete, "deleted"),
-        "kick-job" => (Act::Kick, "kicked"),
-        "bury" => (Act::Bury(None), "buried"),
+    let said = match request.parameter("do") {
+        "delete" => act(client, Act::Delete, request, "deleted")?,
+        "kick-job" => act(client, Act::Kick, request, "kicked")?,
+        "bury" => act(client, Act::Bury(None), request, "buried")?,
         "release" => {
-            let priority = Some(read(request, "priority")?);
-            (Act::Release(priority, read(request, "delay")?), "released")
+            let (priority, delay) = (read(request, "priority")?, read(request, "delay")?);
+            act(
+                client,
+                Act::Release(Some(priority), delay),
+                request,
+                "released",
+            )?
         }
-        "kick" => return kick(client, &tube()?, read(request, "count")?),
-        "pause" => return pause(client, &tube()?, read(request, "time")?),
-        "clear" => return clear(client, &tube()?, &states(request)?, most(request)?),
+        "kick" => kick(client, &tube()?, read(request, "count")?)?,
+        "pause" => pause(client, &tube()?, read(request, "time")?)?,
+        "clear" => clear(client, &tube()?, &states(request)?, most(request)?)?,
         "put" => return put(server.connect()?, request),
-        "move" => return move_jobs(client, server.connect()?, request),
+        "edit" => return edit(client, server.connect()?, request),
+        "move" => move_jobs(client, server.connect()?, request)?,
         other => return Failure::usage(format!("there is no change '{other}'")),
     };
+    Ok(json!({"said": said}))
+}
+
+/// Does this to the jobs whose ids are in the body, and says to how many it was `done`,
+/// and why not to the others.
+fn act(client: &mut Client, act: Act, request: &Request, done: &str) -> Outcome<String> {
     let ids = String::from_utf8_lossy(&request.body);
     let ids: Vec<JobId> = ids.split_whitespace().map(word).collect::<Outcome<_>>()?;
-    let mut said = Vec::new();
-    for id in &ids {
-        said.push(act(client, action, *id)?);
-    }
-    // For many jobs: how many were changed, and why the others were not.
-    let (well, ill): (Vec<_>, Vec<_>) = said.into_iter().partition(|said| said.starts_with(done));
-    match (ids.len(), well.as_slice(), ill.as_slice()) {
-        (1, [said], _) | (1, _, [said]) | (_, [], [said, ..]) => Ok(said.clone()),
-        (_, well, []) => Ok(format!("{done} {} jobs", well.len())),
-        (all, well, [first, ..]) => Ok(format!("{done} {} of {all} jobs: {first}", well.len())),
-    }
+    let left = act.to(client, &ids)?;
+    let well = ids.len() - left.len();
+    let Some(first) = left.first() else {
+        return Ok(match ids.as_slice() {
+            [id] => format!("{done} job {id}"),
+            _ => format!("{done} {well} jobs"),
+        });
+    };
+    let facts = client.facts(&format!("stats-job {first}"))?;
+    let why = why_not(*first, facts.as_ref().map(|facts| facts.text("state")));
+    Ok(match ids.len() {
+        1 => why,
+        all => format!("{done} {well} of {all} jobs: {why}"),
+    })
 }
 
 /// The state that is meant, or all that a person may change.
@@ -233,7 +252,7 @@ fn most(request: &Request) -> Outcome<u64> {
     read::<u32>(request, "count").map(u64::from)
 }
 
-fn put(client: Client, request: &Request) -> Outcome<String> {
+fn put(client: Client, request: &Request) -> Outcome<Json> {
     let tube: TubeName = read(request, "tube")?;
     let job = NewJob {
         tube: tube.clone(),
@@ -246,13 +265,39 @@ fn put(client: Client, request: &Request) -> Outcome<String> {
         replies, outcome, ..
     } = Writer::new(client).write(&[job]);
     outcome?;
-    match replies.first() {
-        Some(Reply::Inserted(id)) => Ok(format!("put job {id} into {tube}")),
-        Some(Reply::Buried(Some(id))) => Ok(format!(
-            "put job {id} into {tube}, but the server was short of memory and buried it"
-        )),
-        Some(other) => Err(Failure::unexpected("put", other)),
-        None => Failure::refused("put: there was no reply"),
+    let (id, buried) = match replies.first() {
+        Some(Reply::Inserted(id)) => (id, ""),
+        Some(Reply::Buried(Some(id))) => (id, ", but the server was short of memory and buried it"),
+        Some(other) => return Err(Failure::unexpected("put", other)),
+        None => return Failure::refused("put: there was no reply"),
+    };
+    let said = format!("put job {id} into {tube}{buried}");
+    Ok(json!({"said": said, "job": id.to_string()}))
+}
+
+/// Puts a job again, with another body and as the request says, and deletes the old one.
+/// If somebody takes that meanwhile, nothing has changed.
+fn edit(client: &mut Client, target: Client, request: &Request) -> Outcome<Json> {
+    let (old, tube) = (read(request, "job")?, read::<TubeName>(request, "tube")?);
+    let mut job = client.job(old)?.ok_or_else(|| Failure::no_job(old))?;
+    if job.state == State::Reserved {
+        return Failure::refused(why_not(old, Some("reserved")));
+    }
+    job.priority = read(request, "priority")?;
+    job.ttr = read(request, "ttr")?;
+    job.time_left = read(request, "delay")?;
+    job.state = match job.time_left {
+        Seconds(0) => State::Ready,
+        _ => State::Delayed,
+    };
+    let mut transfer = Transfer::new(target, tube.clone(), true);
+    let jobs = vec![(job, request.body.clone())];
+    match transfer.carry(client, jobs, &mut Task::quiet(1))?.first() {
+        Some(id) => Ok(json!({
+            "said": format!("put job {id} into {tube} and deleted job {old}"),
+            "job": id.to_string(),
+        })),
+        None => Failure::refused("nothing has changed: the job was taken, or its key is"),
     }
 }
 
@@ -303,19 +348,4 @@ fn found(client: &mut Client, tube: &TubeName, states: &[State], most: u64) -> O
     let most = usize::try_from(most).unwrap_or(usize::MAX);
     let (jobs, _) = finder::all(client, &scope, most)?;
     Ok(jobs.into_iter().map(|(id, _)| id).collect())
-}
-
-/// Does this to a job.
-fn act(client: &mut Client, act: Act, id: JobId) -> Outcome<String> {
-    if !act.to(client, &[id])?.is_empty() {
-        let facts = client.facts(&format!("stats-job {id}"))?;
-        return Ok(why_not(id, facts.as_ref().map(|facts| facts.text("state"))));
-    }
-    Ok(match act {
-        Act::Delete => format!("deleted job {id}"),
-        Act::Kick => format!("kicked job {id}"),
-        Act::Bury(_) => format!("buried job {id}"),
-        Act::Release(_, Seconds(0)) => format!("job {id} is ready"),
-        Act::Release(_, Seconds(delay)) => format!("job {id} is delayed for {delay} s"),
-    })
 }

@@ -13,13 +13,12 @@ use crate::remote::client::Client;
 use crate::remote::curves::{self, SPANS};
 use crate::remote::patterns::matches;
 use crate::remote::trouble::sentences;
-use crate::remote::tubes::Column;
+use crate::remote::tubes::{Column, counted};
 use crate::remote::watch::{Known, Tube, Watched, sorted};
 use crate::text::json::{Json, json};
 use crate::values::Parse;
 use beanpole::protocol::TubeName;
 use std::sync::{Arc, MutexGuard};
-use std::time::Duration;
 
 /// The console as a site.
 pub struct Console {
@@ -34,8 +33,8 @@ pub struct Console {
 /// How many requests may ask servers at once. They are few, so that a silent
 /// server keeps nobody from what is known without asking.
 const MOST_ASKING: usize = 4;
-/// The highest number of rows of the table in one answer.
-const MOST_ROWS: usize = 500;
+/// How many rows of the table are in one answer.
+const ROWS: usize = 100;
 
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 
@@ -46,9 +45,9 @@ const FILES: &[(&str, &str, &str)] = &[
     ("/style.css", "text/css; charset=utf-8", include_str!("page/style.css")),
     ("/main.js", SCRIPT, include_str!("page/main.js")),
     ("/console.js", SCRIPT, include_str!("page/console.js")),
-    ("/elements.js", SCRIPT, include_str!("page/elements.js")),
-    ("/curves.js", SCRIPT, include_str!("page/curves.js")),
+    ("/words.js", SCRIPT, include_str!("page/words.js")),
     ("/tubes.js", SCRIPT, include_str!("page/tubes.js")),
+    ("/curves.js", SCRIPT, include_str!("page/curves.js")),
     ("/tube.js", SCRIPT, include_str!("page/tube.js")),
     ("/job.js", SCRIPT, include_str!("page/job.js")),
     ("/body.js", SCRIPT, include_str!("page/body.js")),
@@ -88,15 +87,14 @@ impl Site for Console {
         }
         let json = match path {
             "/api/change" if request.method == "POST" => self.ask(request, |client, server| {
-                Ok(json!({"said": jobs::carry_out(client, server, request)?}))
+                jobs::carry_out(client, server, request)
             })?,
-            "/api/servers" => self.overview(),
-            "/api/tubes" => self.tubes(request),
-            "/api/tube" => self.tube(request)?,
+            "/api/known" => self.known(request)?,
             "/api/why" => self.ask(request, |client, server| why(request, client, server))?,
-            "/api/curves" => self.curves(request)?,
             "/api/jobs" => self.ask(request, |client, _| jobs::page(client, request))?,
-            "/api/job" => self.ask(request, |client, _| jobs::job(client, read(request, "id")?))?,
+            "/api/job" => self.ask(request, |client, _| {
+                jobs::job(client, read(request, "job")?)
+            })?,
             _ => return Err(Answer::refusal(404, "there is no such page")),
         };
         Ok(Answer::ok("application/json", json.to_string()))
@@ -148,11 +146,12 @@ fn why(request: &Request, client: &mut Client, server: &Watched) -> Outcome<Json
     Ok(json!({"why": said.join(" ")}))
 }
 
-/// A tube as a row. The key `server` is the index of its server.
-fn row(server: usize, now: Duration, name: &TubeName, tube: &Tube) -> Json {
+/// A tube of a server as a row.
+fn row(server: &Watched, name: &TubeName, tube: &Tube) -> Json {
     let mut row = tube.to_json(name);
-    let slots = tube.curves.iter().flat_map(|curves| curves.slots(0, now));
-    row["server"] = server.into();
+    let curves = tube.curves.iter();
+    let slots = curves.flat_map(|curves| curves.slots(0, server.now()));
+    row["server"] = server.name().into();
     row["curve"] = curves::small(&slots.collect::<Vec<_>>());
     row
 }
@@ -179,13 +178,13 @@ impl Console {
         }
     }
 
+    /// The server that the request names, or the first one.
     fn watched(&self, request: &Request) -> Outcome<&Watched> {
-        let index: u32 = optional(request, "server")?.unwrap_or(0);
-        let missing = || Failure::Missing("there is no such server".into());
-        self.servers
-            .get(index as usize)
-            .map(|server| &**server)
-            .ok_or_else(missing)
+        let name = request.parameter("server");
+        let is_named = |server: &&Arc<Watched>| name.is_empty() || server.name() == name;
+        let found = self.servers.iter().find(is_named);
+        let missing = || Failure::Missing(format!("there is no server '{name}'"));
+        found.map(|server| &**server).ok_or_else(missing)
     }
 
     /// Asks the server that the request names, unless it is known not to answer or too
@@ -207,7 +206,9 @@ impl Console {
         Ok(ask(&mut server.connect()?, server)?)
     }
 
-    fn overview(&self) -> Json {
+    /// What is known without a question, of all servers, and of what the page is about:
+    /// the curves of a server or a tube, a tube, or the table of tubes.
+    fn known(&self, request: &Request) -> Outcome<Json> {
         let card = |server: &Arc<Watched>| {
             let mut card = server.to_json();
             card["curve"] = curves::small(&server.known().curves.slots(0, server.now()));
@@ -218,22 +219,40 @@ impl Console {
             let known = server.known();
             known.existing().filter(|(_, tube)| tube.is_grave()).count()
         };
-        json!({
-            "version": env!("CARGO_PKG_VERSION"),
+        let mut known = json!({
             "changes": self.allows_changes,
             "grave": self.servers.iter().map(grave).sum::<usize>(),
             "servers": self.servers.iter().map(card).collect::<Json>(),
-        })
+        });
+        let tube: Option<TubeName> = optional(request, "tube")?;
+        let server = match request.parameter("server") {
+            "" => None,
+            _ => self.watched(request).ok(),
+        };
+        if let Some(server) = server {
+            known["curves"] = curves_of(server, tube.as_ref(), request);
+        }
+        match (server, tube) {
+            (Some(server), Some(name)) => {
+                let tube = |tube: &Tube| {
+                    let total = tube.facts().number("total-jobs");
+                    json!({"row": row(server, &name, tube), "gone": tube.is_gone, "total": total})
+                };
+                known["tube"] = server.known().tubes.get(&name).map(tube).into();
+            }
+            _ if request.parameter("job").is_empty() => known["table"] = self.table(request),
+            _ => {}
+        }
+        Ok(known)
     }
 
     /// The part of the table that is searched for, sorted and cut here, so that
     /// the page shows any number of tubes quickly.
-    fn tubes(&self, request: &Request) -> Json {
+    fn table(&self, request: &Request) -> Json {
         // All are held for this short time, always in the same order.
         let known: Vec<MutexGuard<Known>> = self.servers.iter().map(|one| one.known()).collect();
         let (server, search) = (request.parameter("server"), request.parameter("search"));
-        let server: Option<usize> = server.parse().ok();
-        let is_of_server = |index: usize| server.is_none_or(|wanted| wanted == index);
+        let is_of_server = |index: usize| server.is_empty() || self.servers[index].name() == server;
         let is_wanted =
             |index: usize, name: &TubeName| is_of_server(index) && fits(name.as_str(), search);
         // By trouble, if no column is named.
@@ -250,48 +269,35 @@ impl Console {
             .enumerate()
             .filter(|(index, _)| is_of_server(*index));
         let total: usize = in_all.map(|(_, known)| known.existing().count()).sum();
-        let found = rows.len();
-        let count = index(request, "count").clamp(1, MOST_ROWS);
-        let shown = rows.into_iter().skip(index(request, "from")).take(count);
-        let shown = shown.map(|(at, name, tube)| row(at, self.servers[at].now(), name, tube));
+        let (found, from) = (rows.len(), index(request, "from"));
+        let shown = rows.into_iter().skip(from).take(ROWS);
+        let shown = shown.map(|(at, name, tube)| row(&self.servers[at], name, tube));
         json!({"total": total, "found": found, "rows": shown.collect::<Json>()})
     }
+}
 
-    fn tube(&self, request: &Request) -> Outcome<Json> {
-        let (server, name) = (self.watched(request)?, read(request, "tube")?);
-        let known = server.known();
-        let tube = known
-            .tubes
-            .get(&name)
-            .ok_or_else(|| Failure::no_tube(&name))?;
-        Ok(json!({
-            "row": row(index(request, "server"), server.now(), &name, tube),
-            "gone": tube.is_gone,
-            "total": tube.facts().number("total-jobs"),
-        }))
-    }
-
-    fn curves(&self, request: &Request) -> Outcome<Json> {
-        let server = self.watched(request)?;
-        let span = index(request, "span").min(SPANS.len() - 1);
-        let (now, known) = (server.now(), server.known());
-        let curves = match optional::<TubeName>(request, "tube")? {
-            None => Some(&known.curves),
-            Some(tube) => known
-                .tubes
-                .get(&tube)
-                .and_then(|tube| tube.curves.as_deref()),
-        };
-        let slots = curves.map(|curves| curves.slots(span, now));
-        let slots = curves::to_json(&slots.unwrap_or_default());
-        Ok(json!({"seconds": SPANS[span], "slots": slots}))
-    }
+/// The curves of a tube of this server, or of the server.
+fn curves_of(server: &Watched, tube: Option<&TubeName>, request: &Request) -> Json {
+    let span = index(request, "span").min(SPANS.len() - 1);
+    let (now, known) = (server.now(), server.known());
+    let (facts, curves) = match tube.map(|tube| known.tubes.get(tube)) {
+        None => (Some(&known.server.facts), Some(&known.curves)),
+        Some(tube) => (
+            tube.map(Tube::facts),
+            tube.and_then(|tube| tube.curves.as_deref()),
+        ),
+    };
+    let slots = curves.map(|curves| curves.slots(span, now));
+    let counted = facts.map(counted).unwrap_or_default();
+    let slots = curves::to_json(&slots.unwrap_or_default());
+    json!({"seconds": SPANS[span], "counted": counted, "slots": slots})
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::remote::address::Address;
+    use std::time::Duration;
 
     /// A console whose server is gone.
     fn console(token: Option<&str>) -> Console {
@@ -310,7 +316,7 @@ mod tests {
         Request {
             method: method.into(),
             path: path.into(),
-            parameters: [("tube", "mail"), ("id", "1"), ("do", "kick-job")]
+            parameters: [("tube", "mail"), ("job", "1"), ("do", "kick-job")]
                 .iter()
                 .map(owned)
                 .collect(),
@@ -335,7 +341,7 @@ mod tests {
         assert_eq!(questions.map(status), [502; 4]);
         let turns = [(); MOST_ASKING].map(|()| Arc::clone(&console.asking));
         assert_eq!(questions.map(status), [503; 4]);
-        assert_eq!(status(("GET", "/api/tubes")), 200);
+        assert_eq!(status(("GET", "/api/known")), 200);
         // Each of them has given its turn back.
         drop(turns);
         assert_eq!(Arc::strong_count(&console.asking), 1);
@@ -344,7 +350,7 @@ mod tests {
     #[test]
     fn a_token_is_required_if_there_is_one() {
         let is_admitted = |token, headers: &[_]| {
-            let request = request("GET", "/api/servers", headers);
+            let request = request("GET", "/api/known", headers);
             console(token).admit(&request).is_ok()
         };
         let with = |value| is_admitted(Some("secret"), &[("authorization", value)]);

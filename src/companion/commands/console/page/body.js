@@ -1,136 +1,122 @@
-// The body of a job: its bytes, and the forms in which a person reads them.
+// The body of a job: its bytes, and the forms in which a person reads them. A body has
+// any bytes, so what decodes it has bounds of length and depth.
 
-/** How many bytes are shown in hex. */
-const MOST_HEX = 65536;
-
-export const bytesOf = (job) => fromBase64(job.body64);
-const fromBase64 = (text) => Uint8Array.from(atob(text), (byte) => byte.charCodeAt(0));
-/** A text with a character for each byte. */
-const letters = (bytes) => bytes.reduce((text, byte) => text + String.fromCharCode(byte), "");
+/** How many characters a form has at most, and how deep what it shows may be nested. */
+const LONGEST = 1 << 18;
+const DEEPEST = 64;
+const UTF8 = new TextDecoder("utf-8", { ignoreBOM: true });
+const STRICT = new TextDecoder("utf-8", { ignoreBOM: true, fatal: true });
 
 /** The text in these bytes; null if they are not text. */
 export function textOf(bytes) {
-  try {
-    const text = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
-    return /[\0-\x08\x0e-\x1a\x1c-\x1f\x7f]/.test(text) ? null : text;
-  } catch {
-    return null;
-  }
+  const text = attempt(() => STRICT.decode(bytes));
+  return text === null || /[\0-\x08\x0e-\x1a\x1c-\x1f\x7f]/.test(text) ? null : text;
 }
 
 /** The forms of a body that make sense, the best first: their names and texts. */
 export function formsOf(bytes) {
   const text = textOf(bytes);
-  const php = fromPhp(bytes);
-  const inner = text === null ? null : packed(text.trim());
-  const plain = [["Text", new TextDecoder().decode(bytes)], ["Hex", hex(bytes)]];
-  return [
-    ["JSON", text === null ? null : indented(text)],
-    ["PHP", php],
+  const packed = text === null ? null : attempt(() => unpacked(text.trim()));
+  const plain = [["Text", UTF8.decode(bytes)], ["Hex", hex(bytes)]];
+  const forms = [
+    ["JSON", text === null ? null : attempt(() => indented(text))],
+    ["PHP", attempt(() => indented(php(bytes)))],
     ...(text === null ? plain.reverse() : plain),
-    ["Base64", inner && (indented(inner) ?? inner)],
-  ].filter(([, shown]) => shown !== null);
+    ["Base64", packed ? (attempt(() => indented(packed)) ?? packed) : null],
+  ];
+  const cut = (shown) => (shown.length > LONGEST ? `${shown.slice(0, LONGEST)} …` : shown);
+  return forms.filter(([, shown]) => shown !== null).map(([name, shown]) => [name, cut(shown)]);
+}
+
+/** What this returns; null if it throws an error, since the bytes are something else. */
+function attempt(decode) {
+  try {
+    return decode();
+  } catch {
+    return null;
+  }
+}
+
+function check(isRight) {
+  if (!isRight) throw new SyntaxError();
 }
 
 /** The text that was packed in base64; null if none was. */
-function packed(text) {
-  if (text.length < 8 || text.length % 4 || !/^[\w+/-]+={0,2}$/.test(text)) return null;
-  try {
-    return textOf(fromBase64(text.replaceAll("-", "+").replaceAll("_", "/")));
-  } catch {
-    return null;
-  }
+function unpacked(text) {
+  check(text.length >= 8 && text.length % 4 === 0);
+  return textOf(Uint8Array.fromBase64(text, { alphabet: /[-_]/.test(text) ? "base64url" : "base64" }));
 }
 
 /**
- * JSON with indentation; null if this is no object or array of JSON. Only the
- * white space changes: numbers keep all their digits, and keys their order.
+ * An object or array of JSON with indentation. Only the white space changes: numbers
+ * keep all their digits, and keys their order.
  */
-export function indented(text) {
-  if (!/^\s*[[{]/.test(text)) return null;
-  try {
-    JSON.parse(text);
-  } catch {
-    return null;
+function indented(text) {
+  check(/^\s*[[{]/.test(text) && JSON.parse(text));
+  let [shown, depth, before] = ["", 0, ""];
+  for (const [token] of text.matchAll(/"(?:[^"\\]|\\.)*"|[{}[\]:,]|[^\s{}[\]:,"]+/g)) {
+    const [begins, ends] = [/^[{[]$/.test(before), /^[}\]]$/.test(token)];
+    depth += begins - ends;
+    check(depth <= DEEPEST);
+    if (before === "," || begins !== ends) shown += `\n${"  ".repeat(depth)}`;
+    shown += token === ":" ? ": " : token;
+    before = token;
+    if (shown.length > LONGEST) break;
   }
-  const tokens = text.match(/"(?:[^"\\]|\\.)*"|[{}[\]:,]|[^\s{}[\]:,"]+/g);
-  let depth = 0;
-  const line = () => `\n${"  ".repeat(depth)}`;
-  return tokens
-    .map((token, index) => {
-      if (token === ":") return ": ";
-      if (token === ",") return `,${line()}`;
-      if (token === "{" || token === "[") {
-        depth += 1;
-        return /[}\]]/.test(tokens[index + 1]) ? token : token + line();
-      }
-      if (token === "}" || token === "]") {
-        depth -= 1;
-        return /[{[]/.test(tokens[index - 1]) ? token : line() + token;
-      }
-      return token;
-    })
-    .join("");
+  return shown;
 }
 
-/** What PHP has serialised, as JSON; null if this is none, or a single value. */
-function fromPhp(bytes) {
-  if (!/^[aO]:\d/.test(String.fromCharCode(...bytes.subarray(0, 3)))) return null;
-  const text = letters(bytes);
+/** An array or object that PHP has serialised, as JSON. */
+function php(bytes) {
+  // A character for each byte.
+  const text = new TextDecoder("latin1").decode(bytes);
   let at = 0;
-  const take = (end) => {
-    const to = text.indexOf(end, at);
-    if (to < 0) throw new Error();
-    const taken = text.slice(at, to);
-    at = to + end.length;
-    return taken;
-  };
-  const expect = (part) => {
-    if (take(part)) throw new Error();
+  /** What comes next, which has this form: what is in its brackets. */
+  const take = (form) => {
+    form.lastIndex = at;
+    const found = form.exec(text);
+    check(found);
+    at = form.lastIndex;
+    return found[1];
   };
   const quoted = () => {
-    const length = Number(take(":"));
-    expect('"');
+    const length = Number(take(/(\d{1,9}):"/y));
+    const string = bytes.subarray(at, at + length);
     at += length;
-    expect('"');
-    return JSON.stringify(new TextDecoder().decode(bytes.subarray(at - 1 - length, at - 1)));
+    take(/"/y);
+    return JSON.stringify(UTF8.decode(string));
   };
-  const value = () => {
-    const kind = text.slice(at, (at += 2));
-    if (kind === "N;") return "null";
-    if (kind === "b:") return String(take(";") === "1");
-    if (kind === "i:" || kind === "d:") return take(";").replace(/^-?(INF|NAN)$/, '"$&"');
-    if (kind === "s:") {
-      const string = quoted();
-      expect(";");
-      return string;
-    }
-    if (kind === "O:") {
-      quoted();
-      expect(":");
-    } else if (kind !== "a:") throw new Error();
+  const value = (depth) => {
+    const kind = take(/(N(?=;)|[bidsaO](?=:))./y);
+    if (kind === "N") return "null";
+    if (kind === "b") return String(take(/([01]);/y) === "1");
+    if (kind === "i") return take(/(-?\d{1,20});/y);
+    if (kind === "d") return take(/(-?(?:INF|NAN|[\d.E+-]{1,40}));/y).replace(/^-?(INF|NAN)$/, '"$&"');
+    const string = kind === "a" ? "" : quoted();
+    if (kind !== "a") take(kind === "s" ? /;/y : /:/y);
+    if (kind === "s") return string;
+    check(depth < DEEPEST);
     const pairs = [];
-    for (let left = Number(take(":{")); left > 0; left -= 1) pairs.push(`${value().replace(/^-?\d+$/, '"$&"')}:${value()}`);
-    expect("}");
+    for (let left = Number(take(/(\d{1,9}):\{/y)); left > 0; left -= 1) {
+      pairs.push(`${value(DEEPEST).replace(/^-?\d+$/, '"$&"')}:${value(depth + 1)}`);
+    }
+    take(/\}/y);
     return `{${pairs}}`;
   };
-  try {
-    const json = value();
-    return at === text.length ? indented(json) : null;
-  } catch {
-    return null;
-  }
+  const json = value(0);
+  check(at === bytes.length);
+  return json;
 }
 
 /** Lines of 16 bytes: where they begin, the bytes, and their characters. */
 function hex(bytes) {
   const lines = [];
-  for (let at = 0; at < Math.min(bytes.length, MOST_HEX); at += 16) {
-    const some = [...bytes.subarray(at, at + 16)];
-    const numbers = some.map((byte) => byte.toString(16).padStart(2, "0")).join(" ");
-    const shown = some.map((byte) => (byte > 31 && byte < 127 ? String.fromCharCode(byte) : "·")).join("");
-    lines.push(`${at.toString(16).padStart(6, "0")}  ${numbers.padEnd(47)}  ${shown}`);
+  for (let at = 0; at < bytes.length && lines.length < LONGEST / 64; at += 16) {
+    const some = bytes.subarray(at, at + 16);
+    const numbers = some.toHex().replace(/..(?=.)/g, "$& ").padEnd(47);
+    const shown = String.fromCharCode(...some).replace(/[^ -~]/g, "·");
+    lines.push(`${at.toString(16).padStart(6, "0")}  ${numbers}  ${shown}`);
   }
-  if (bytes.length > MOST_HEX) lines.push("…");
+  if (bytes.length > lines.length * 16) lines.push("…");
   return lines.join("\n");
 }

@@ -1,48 +1,216 @@
-// Talks to the console that serves this page, and knows whether it answers.
+// Asks the console that serves this page, shows the answers in the elements of
+// index.html, and does so again. What is wanted is in the address, and nowhere else:
+// links and forms change it. Whatever comes from a server becomes text here and never
+// markup.
 
-// The token came after the # of the first address. It stays in this tab: a
-// cookie would be sent to every port of that machine.
-const KEY = "beanpole-token";
+const INTERVAL = 1000;
+/** An answer that took long is shown for as many times as long before the next question. */
+const RESPITE = 4;
+// The token came after the # of the first address. It stays in this tab: a cookie would
+// be sent to every port of that machine.
+const TOKEN = "beanpole-token";
 const given = location.hash.match(/^#token=(.+)$/);
 if (given) {
-  sessionStorage.setItem(KEY, given[1]);
-  history.replaceState(null, "", "#/");
+  sessionStorage.setItem(TOKEN, given[1]);
+  history.replaceState(null, "", location.pathname + location.search);
 }
 
+/** What the address says about this. */
+export const wanted = (name) => new URLSearchParams(location.search).get(name) ?? "";
+
+/** The address that differs in these parameters; what is empty is left out. */
+export function link(changes) {
+  const parameters = new URLSearchParams(location.search);
+  for (const [name, value] of new URLSearchParams(changes)) parameters.set(name, value);
+  const query = new URLSearchParams([...parameters].filter(([, value]) => value));
+  return `?${query}`;
+}
+
+/** The address of something else. */
+export const linkTo = (place) => `?${new URLSearchParams(place)}`;
+
+/** What this document is about. Another server, tube or job has a document of its own. */
+const placeOf = (search) => ["server", "tube", "job"].map((name) => new URLSearchParams(search).get(name) ?? "");
+const [server, tube, job] = placeOf(location.search);
+export const place = { server, tube, job };
+
 /** An answer that says why there is none. */
-export class Refusal extends Error {
+class Refusal extends Error {
   constructor(status, message) {
     super(message);
     this.status = status;
   }
 }
 
-export const setToken = (token) => sessionStorage.setItem(KEY, token);
-
-async function request(path, options = {}) {
-  const headers = { ...options.headers };
-  const token = sessionStorage.getItem(KEY);
-  if (token) headers.Authorization = `Bearer ${token}`;
+async function request(path, options) {
+  const token = sessionStorage.getItem(TOKEN);
+  const headers = token ? { Authorization: `Bearer ${token}` } : {};
+  const signals = [AbortSignal.timeout(20000), options.signal].filter(Boolean);
   let answer;
   try {
-    answer = await fetch(path, { ...options, headers, signal: AbortSignal.timeout(20000) });
+    answer = await fetch(`/api/${path}`, { ...options, headers, signal: AbortSignal.any(signals) });
+    if (answer.ok) return await answer.json();
   } catch {
     throw new Refusal(0, "The console does not answer.");
   }
-  if (!answer.ok) throw new Refusal(answer.status, (await answer.text()).trim());
-  return answer.json();
+  throw new Refusal(answer.status, (await answer.text()).trim());
 }
 
-/** Asks for facts. Parameters that are empty are left out. */
-export function ask(what, parameters = {}) {
-  const some = Object.entries(parameters).filter(([, value]) => value !== "" && value != null);
-  return request(`/api/${what}?${new URLSearchParams(some)}`);
+/** Asks for what the address says, and these parameters. */
+export const ask = (what, more = {}, signal = null) => request(what + link(more), { signal });
+
+/**
+ * Changes something, and resolves to what was done. The body is that of a job, or the
+ * ids of jobs; everything else is in the parameters.
+ */
+export const change = (parameters, body) => request(`change${linkTo({ server, tube, ...parameters })}`, { method: "POST", body });
+
+/** The parts of this document: a section each, and what shows it. */
+const parts = [];
+let running = new AbortController();
+let timer = 0;
+const answers = new Map();
+
+/** Begins to show these. */
+export function begin(all) {
+  for (const [name, show] of Object.entries(all)) parts.push([document.getElementById(name), show]);
+  refresh();
+}
+
+/** Asks for everything that is shown, shows it, and does so again later. */
+export async function refresh(isAgain = false) {
+  clearTimeout(timer);
+  running.abort();
+  const { signal } = (running = new AbortController());
+  if (!isAgain) answers.clear();
+  const asks = async (what) => {
+    const kept = answers.get(what);
+    if (kept?.until > performance.now()) return kept.answer;
+    const begun = performance.now();
+    const answer = await ask(what, {}, signal);
+    signal.throwIfAborted();
+    const now = performance.now();
+    answers.set(what, { answer, until: now + (now - begun) * RESPITE });
+    return answer;
+  };
+  const update = async ([section, show]) => {
+    section.ariaBusy = "true";
+    try {
+      await show(section, asks);
+      section.classList.remove("failed");
+    } catch (error) {
+      if (signal.aborted) throw error;
+      section.classList.add("failed");
+      return error;
+    } finally {
+      section.ariaBusy = "false";
+    }
+  };
+  followAddress();
+  try {
+    const failures = (await Promise.all(parts.map(update))).filter(Boolean);
+    tell(failures);
+  } catch {
+    // The next question is on its way.
+    return;
+  }
+  if (!document.hidden) timer = setTimeout(refresh, INTERVAL, true);
+}
+
+/** Says why something is not shown. */
+function tell(failures) {
+  const locked = failures.some(({ status }) => status === 401);
+  const form = document.getElementById("token");
+  if (locked && form.hidden) setTimeout(() => form.elements.token.focus());
+  form.hidden = !locked;
+  if (locked) say("locked", true);
+  else if (failures.some(({ status }) => status === 0)) say("console is gone, trying again", true);
+  const failure = failures.find(({ status }) => status !== 0 && status !== 401);
+  const alarm = document.getElementById("alarm");
+  alarm.hidden = !failure;
+  setText(alarm, failure?.message ?? "");
+}
+
+/** Says in a few words how things are. */
+export function say(text, isBad) {
+  const state = document.getElementById("state");
+  state.className = isBad ? "bad" : "";
+  setText(state, text);
+}
+
+/** Lets links and fields say what the address says. */
+function followAddress() {
+  for (const one of document.querySelectorAll("[data-go]")) {
+    const changes = [...new URLSearchParams(one.dataset.go)];
+    one.href = link(changes);
+    one.ariaCurrent = String(changes.every(([name, value]) => name === "from" || wanted(name) === value));
+  }
+  for (const head of document.querySelectorAll("[data-sort]")) {
+    const { sort } = head.dataset;
+    const [isSorted, isTurned] = [wanted("sort") === sort, wanted("turned") !== ""];
+    head.firstElementChild.href = link({ sort, turned: isSorted && !isTurned ? 1 : "", from: "" });
+    // By figures, the largest come first.
+    const order = isTurned === (sort === "name") ? "descending" : "ascending";
+    head.ariaSort = isSorted ? order : "none";
+  }
+  for (const field of document.querySelectorAll("section form input")) {
+    if (field !== document.activeElement) field.value = wanted(field.name);
+  }
+}
+
+/** The template of this name. */
+export const clone = (name) => document.getElementById(name).content.firstElementChild.cloneNode(true);
+
+/** Sets the text of an element, if it is another one. */
+export function setText(into, text) {
+  if (into.textContent !== String(text)) into.textContent = text;
 }
 
 /**
- * Changes something, and resolves to a sentence that says what was done. The body is that
- * of a job, or the ids of jobs; everything else is in the parameters.
+ * Shows an element with these texts in the elements that have their names. What is empty
+ * is hidden, and a dash stands for what nobody knows.
  */
-export async function change({ body = "", ...parameters }) {
-  return (await request(`/api/change?${new URLSearchParams(parameters)}`, { method: "POST", body })).said;
+export function fill(root, texts) {
+  root.hidden = false;
+  for (const one of root.querySelectorAll("[data-is]")) {
+    const text = texts[one.dataset.is];
+    if (text === undefined) continue;
+    setText(one, text ?? "–");
+    one.hidden = text === "";
+  }
 }
+
+/**
+ * Shows items, each with its key, by copies of a template. The copy of an item stays the
+ * same as long as the item is there, so that it keeps the focus, and a click that has
+ * begun ends on it.
+ */
+export function list(parent, template, items, show) {
+  const known = new Map([...parent.children].map((child) => [child.dataset.key, child]));
+  const children = items.map((item) => {
+    const child = known.get(item.key) ?? clone(template);
+    child.dataset.key = item.key;
+    show(child, item);
+    return child;
+  });
+  const isSame = children.length === parent.children.length && children.every((child, at) => child === parent.children[at]);
+  if (isSame) return;
+  const focused = document.activeElement;
+  parent.replaceChildren(...children);
+  if (parent.contains(focused)) focused.focus({ preventScroll: true });
+}
+
+document.getElementById("token").addEventListener("submit", (event) => {
+  event.preventDefault();
+  sessionStorage.setItem(TOKEN, event.target.elements.token.value);
+  refresh();
+});
+// Where the browser can do it, another address of the same place needs no new document.
+window.navigation?.addEventListener("navigate", (event) => {
+  const { pathname, search } = new URL(event.destination.url);
+  const isHere = pathname === "/" && String(placeOf(search)) === String(placeOf(location.search));
+  if (!isHere || !event.canIntercept || event.hashChange || event.navigationType === "reload") return;
+  event.intercept({ handler: () => refresh(), focusReset: "manual", scroll: "manual" });
+});
+// A page that nobody sees asks nothing.
+document.addEventListener("visibilitychange", () => (document.hidden ? clearTimeout(timer) : refresh()));
