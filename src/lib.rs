@@ -154,7 +154,7 @@
 //!   what a thread must hold to write to the binlog; threads hand it to each other. The
 //!   *committer* is the thread that writes and syncs in time what no other thread does.
 //! - **Segment**: one file of the binlog. A *prepared* segment is a preallocated
-//!   file in which the next segment begins (`binlog.spare` on disk). An *obsolete*
+//!   file in which the next segment begins (`segment.spare` on disk). An *obsolete*
 //!   one has no live bytes: its file is *recycled* as a prepared segment, or removed. The
 //!   *segments thread* does this.
 //! - **Room**: disk space for a put, in files that are prepared.

@@ -1,6 +1,5 @@
 //! The errors of a binlog, with their messages for the operator.
 
-use super::format::segment_name;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -62,20 +61,22 @@ impl Error {
         Error::Io(source.kind(), text)
     }
 
-    /// A segment holds bytes at this offset that no server wrote there.
-    pub(super) fn damaged(number: u32, offset: u64, flaw: String) -> Error {
-        let name = segment_name(number);
+    /// A file holds bytes at this offset that no server wrote there.
+    pub(super) fn damaged(name: &str, offset: u64, flaw: String) -> Error {
         let text = format!(
             "{name} is damaged at offset {offset}: {flaw}; nothing was changed; {REPAIR}, or restore the file from a copy"
         );
         Error::Damaged { flaw, text }
     }
 
-    /// A segment that is needed is not there.
-    pub(super) fn missing(number: u32) -> Error {
+    /// The files from one number to another are not there, though they are needed.
+    pub(super) fn missing(first: u32, last: u32, name: fn(u32) -> String) -> Error {
+        let mut missing = name(first);
+        if first < last {
+            missing += &format!(" to {}", name(last));
+        }
         Error::Refused(format!(
-            "{} is missing though jobs in it are needed; nothing was changed; put it back, or {REPAIR}",
-            segment_name(number)
+            "{missing} is missing though jobs in it are needed; nothing was changed; put it back, or {REPAIR}"
         ))
     }
 

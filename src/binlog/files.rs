@@ -18,7 +18,7 @@
 //! begins there has a salt of its own, so no old byte means anything. Where the storage
 //! cannot rename it, it is removed.
 //!
-//! The number in `binlog.spareN` grows as long as the server runs. After a restart, it
+//! The number in `segment.spareN` grows as long as the server runs. After a restart, it
 //! follows the highest one that is left.
 //!
 //! **What fails here stops puts, and nothing else**, whether the disk is full or broken:

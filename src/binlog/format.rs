@@ -47,6 +47,8 @@
 //! | 2 | update | the job's fields |
 //! | 3 | delete | number: id |
 //! | 4 | mark (the low-water mark) | number: the oldest segment that is needed from here on |
+//! | 5 | copies | nothing: what is put from here on are copies of jobs of beanstalkd |
+//! | 6 | taken | number: the next job id; for each of its files the numbers N of `binlog.N` and CRC-32 |
 //!
 //! The **fields** of a job, in this order:
 //!
@@ -89,21 +91,27 @@ const CONTINUED: u32 = u32::MAX;
 const MAGIC: &[u8; 8] = b"beanpole";
 pub(super) const VERSION: u32 = 5;
 
-/// The name of a segment's file.
-pub(super) fn segment_name(number: u32) -> String {
-    format!("binlog.{number}")
+/// The name of a segment's file. beanstalkd reads no file of such a name.
+pub fn segment_name(number: u32) -> String {
+    format!("segment.{number}")
 }
 
 /// The number of the segment in the file of this name; `None` if this is no
 /// segment's name.
 pub(super) fn segment_number(name: &str) -> Option<u32> {
-    let number = name.strip_prefix("binlog.")?.parse().ok()?;
-    (number > 0 && segment_name(number) == name).then_some(number)
+    number_in(name, segment_name)
+}
+
+/// The number in a name that this function makes of it.
+pub(super) fn number_in(name: &str, named: fn(u32) -> String) -> Option<u32> {
+    let (_, number) = name.split_once('.')?;
+    let number = number.parse().ok().filter(|number| *number > 0)?;
+    (named(number) == name).then_some(number)
 }
 
 /// The name of the first prepared segment. The next ones have a number after it,
 /// from 2 on. Their contents are not part of the binlog.
-const PREPARED: &str = "binlog.spare";
+const PREPARED: &str = "segment.spare";
 
 /// The name of a prepared segment.
 pub(super) fn prepared_name(slot: usize) -> String {
@@ -317,12 +325,20 @@ pub enum Record {
     Delete(JobId),
     /// The oldest segment that is needed from here on.
     Mark(u32),
+    /// What is put from here on are copies of beanstalkd's jobs. They count only if
+    /// `Taken` follows.
+    Copies,
+    /// The copies are complete: beanstalkd never had an id that is this one or higher, and
+    /// its files with these numbers and checksums are not needed.
+    Taken(JobId, Vec<(u32, u32)>),
 }
 
 const PUT: u8 = 1;
 const UPDATE: u8 = 2;
 const DELETE: u8 = 3;
 const MARK: u8 = 4;
+const COPIES: u8 = 5;
+const TAKEN: u8 = 6;
 /// The bits of a kind that distinguish these.
 const WHAT: u8 = 7;
 /// The lowest of the two bits of the state.
@@ -343,6 +359,12 @@ impl Record {
             Record::Update(fields) => fields.len(),
             Record::Delete(id) => 1 + number_len(id.0),
             Record::Mark(oldest) => 1 + number_len((*oldest).into()),
+            Record::Copies => 1,
+            Record::Taken(next, files) => {
+                let lens = files.iter().flat_map(|(number, crc)| [*number, *crc]);
+                let lens = lens.map(|number| number_len(number.into()));
+                1 + number_len(next.0) + lens.sum::<usize>()
+            }
         };
         FRAME_LEN + len as u64
     }
@@ -372,6 +394,14 @@ impl Record {
             Record::Mark(oldest) => {
                 out.push(MARK);
                 encode_number((*oldest).into(), out);
+            }
+            Record::Copies => out.push(COPIES),
+            Record::Taken(next, files) => {
+                out.push(TAKEN);
+                encode_number(next.0, out);
+                for number in files.iter().flat_map(|(number, crc)| [*number, *crc]) {
+                    encode_number(number.into(), out);
+                }
             }
         }
         let (frame, record) = out[start..].split_at_mut(FRAME_LEN as usize);
@@ -414,6 +444,15 @@ impl Record {
             }
             DELETE if kind == DELETE => Record::Delete(bytes.id()?),
             MARK if kind == MARK => Record::Mark(u32::try_from(bytes.number()?).ok()?),
+            COPIES if kind == COPIES => Record::Copies,
+            TAKEN if kind == TAKEN => {
+                let (next, mut files) = (bytes.id()?, Vec::new());
+                while !bytes.0.is_empty() {
+                    let [number, crc] = bytes.numbers()?;
+                    files.push((number, crc));
+                }
+                Record::Taken(next, files)
+            }
             _ => return None,
         };
         bytes.0.is_empty().then_some(record)
@@ -633,33 +672,34 @@ mod tests {
 
     #[test]
     fn segments_are_known_by_their_names() {
-        assert_eq!(segment_number("binlog.12"), Some(12));
+        assert_eq!(segment_number("segment.12"), Some(12));
+        assert_eq!(segment_number("binlog.12"), None);
         for end in ["", "0", "01", "+1", "x", "spare"] {
-            assert_eq!(segment_number(&format!("binlog.{end}")), None, "{end}");
+            assert_eq!(segment_number(&format!("segment.{end}")), None, "{end}");
         }
     }
 
     #[test]
     fn prepared_segments_are_known_by_their_names() {
-        assert_eq!(prepared_slot("binlog.spare"), Some(0));
-        assert_eq!(prepared_slot("binlog.spare2"), Some(1));
-        assert_eq!(prepared_slot("binlog.spare65537"), Some(65536));
+        assert_eq!(prepared_slot("segment.spare"), Some(0));
+        assert_eq!(prepared_slot("segment.spare2"), Some(1));
+        assert_eq!(prepared_slot("segment.spare65537"), Some(65536));
         for number in ["1", "02", "+2", "4294967296", "x"] {
-            let name = format!("binlog.spare{number}");
+            let name = format!("segment.spare{number}");
             assert_eq!(prepared_slot(&name), None, "{name}");
         }
     }
 
     #[test]
     fn a_second_prepared_segment_of_any_server_shows_that_there_was_a_segment() {
-        for name in ["binlog.spare2", "binlog.spare12", "binlog.spare2.17.3"] {
+        for name in ["segment.spare2", "segment.spare12", "segment.spare2.17.3"] {
             assert!(any_slot(name) > Some(0), "{name}");
         }
         for name in [
-            "binlog.1",
-            "binlog.spare",
-            "binlog.spare.17.3",
-            "binlog.spare2.old",
+            "segment.1",
+            "segment.spare",
+            "segment.spare.17.3",
+            "segment.spare2.old",
             "lock",
             "",
         ] {
@@ -816,6 +856,9 @@ mod tests {
             Record::Update(longest("").fields),
             Record::Delete(JobId(1)),
             Record::Mark(2),
+            Record::Copies,
+            Record::Taken(JobId(9), vec![]),
+            Record::Taken(JobId(u64::MAX - 2), vec![(1, u32::MAX), (u32::MAX, 0)]),
         ]
     }
 
@@ -874,6 +917,9 @@ mod tests {
         );
         assert_eq!(bytes_of(&Record::Delete(JobId(258)))[16..], [3, 0x82, 2]);
         assert_eq!(bytes_of(&Record::Mark(2))[16..], [4, 2]);
+        assert_eq!(bytes_of(&Record::Copies)[16..], [5]);
+        let taken = Record::Taken(JobId(258), vec![(3, 128)]);
+        assert_eq!(bytes_of(&taken)[16..], [6, 0x82, 2, 3, 0x80, 1]);
     }
 
     #[test]
@@ -974,7 +1020,8 @@ mod tests {
         let update = bytes_of(&Record::Update(ready().fields))[16..].to_vec();
         for (wrong, bytes) in [
             ("nothing", vec![]),
-            ("an unknown kind", vec![5, 1]),
+            ("an unknown kind", vec![7, 1]),
+            ("a file without a checksum", vec![6, 1, 1]),
             ("a delete with counters", vec![32 + 3, 1]),
             ("a mark with more", vec![4, 1, 0]),
             (

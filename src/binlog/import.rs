@@ -1,10 +1,11 @@
 //! Taking over a directory that beanstalkd wrote, and giving jobs back to it.
 //!
-//! Its files are read, and all live jobs are written to segments after them. Until
-//! that is done, these segments say that beanstalkd's files are still needed, and recovery
-//! removes them and begins again. Then a mark says that only our segments are needed. When
-//! it is synced, the binlog is opened like any other, and what is left of beanstalkd's files
-//! is removed like obsolete segments.
+//! Whose file it is, is its name: beanstalkd's are `binlog.N`, and it reads no file of ours.
+//! A takeover appends copies of its live jobs to our log, between two records: `Copies` says
+//! that they begin, and `Taken` that they are complete. Until `Taken` is durable, the copies
+//! do not count. It has the number and the checksum of each file, and only a file that
+//! matches is obsolete: beanstalkd may be started once more, and begin again at `binlog.1`.
+//! So any other file is new, and is taken over too, if no id in it is in use.
 //!
 //! # Its records
 //!
@@ -27,22 +28,149 @@
 //! 1 ready, 2 reserved, 3 buried, 4 delayed.
 
 use super::error::{Error, is_full};
-use super::format::{HEADER_LEN, Record, counters, put_len, segment_name};
-use super::recovery::{Opening, recover};
-use super::segment::{Found, Kind, numbers};
-use super::tail::{BLOCK, LEFT_BY_PUT, LiveBytes};
-use super::{Failed, Opened};
+use super::format::{HEADER_LEN, Record, counters, number_in, put_len, segment_name};
+use super::recovery::Opening;
+use super::segment::{Found, Window, find};
+use super::storage::{CHUNK, Storage};
+use super::tail::{BLOCK, LEFT_BY_PUT};
+use super::{Binlog, Failed};
 use crate::engine::{Change, Counters, JobFields, StoredJob, StoredState, Time};
 use crate::log::counted;
 use crate::protocol::{Body, JobId, Priority, Seconds, TubeName};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// The name of one of beanstalkd's files.
+pub fn their_name(number: u32) -> String {
+    format!("binlog.{number}")
+}
+
+/// A file with such a name.
+pub struct TheirFile {
+    /// Its number.
+    pub number: u32,
+    storage: Arc<dyn Storage>,
+    /// How long it is, in bytes.
+    pub len: u64,
+    /// `None` if there are only zeros in it, or no byte. beanstalkd leaves such files.
+    format: Option<Format>,
+}
+
+impl TheirFile {
+    fn read(storage: Arc<dyn Storage>, number: u32) -> Result<TheirFile, Error> {
+        let mut window = Window::open(&*storage, &their_name(number))?;
+        let format = Format::of(window.at(0, HEAD_LEN)?);
+        if format.is_none() && window.last_set_byte(0)?.is_some() {
+            let flaw = "beanstalkd does not begin a file like this".into();
+            return Err(Error::damaged(&their_name(number), 0, flaw));
+        }
+        Ok(TheirFile {
+            number,
+            len: window.len,
+            storage,
+            format,
+        })
+    }
+
+    fn window(&self) -> Result<Window, Error> {
+        Window::open(&*self.storage, &their_name(self.number))
+    }
+
+    /// The number and the checksum.
+    fn mark(&self) -> Result<(u32, u32), Error> {
+        let (mut window, mut crc) = (self.window()?, crc32fast::Hasher::new());
+        for at in (0..self.len).step_by(CHUNK) {
+            crc.update(window.at(at, CHUNK)?);
+        }
+        Ok((self.number, crc.finalize()))
+    }
+}
+
+/// The copies of beanstalkd's jobs in our log, as its records say, one after the other.
+#[derive(Default)]
+pub struct Copies {
+    /// Those that do not count yet, if a takeover has begun.
+    begun: Option<Vec<JobId>>,
+    /// The numbers and checksums of the files that were taken over.
+    taken: Vec<(u32, u32)>,
+}
+
+impl Copies {
+    /// Notes the next record. Returns the copies that it discards.
+    pub fn note(&mut self, record: &Record) -> Vec<JobId> {
+        match (record, &mut self.begun) {
+            (Record::Copies, begun) => return begun.replace(Vec::new()).unwrap_or_default(),
+            (Record::Put(job), Some(begun)) => begun.push(job.fields.id),
+            (Record::Taken(_, files), begun) => {
+                *begun = None;
+                self.taken.extend(files);
+            }
+            _ => {}
+        }
+        Vec::new()
+    }
+
+    /// After the last record: the copies that do not count.
+    pub fn unfinished(&self) -> &[JobId] {
+        self.begun.as_deref().unwrap_or(&[])
+    }
+}
+
+/// beanstalkd's files in a directory.
+pub struct TheirFiles {
+    /// Those that are not taken over yet, in their order.
+    pub new: Vec<TheirFile>,
+    /// Those that are.
+    pub taken: Vec<TheirFile>,
+    /// The numbers and checksums of the new ones.
+    marks: Vec<(u32, u32)>,
+    /// Why no server starts here.
+    pub flaws: Vec<Error>,
+}
+
+impl TheirFiles {
+    /// Finds them beside a log with these copies.
+    pub fn of(storage: &Arc<dyn Storage>, copies: &Copies) -> Result<TheirFiles, Error> {
+        let number_of = |name: &str| number_in(name, their_name);
+        let (mut new, mut taken) = (Vec::new(), Vec::new());
+        let (mut marks, mut flaws, mut next) = (Vec::new(), Vec::new(), None);
+        for (number, file) in find(storage, number_of, TheirFile::read)? {
+            match file.and_then(|file| Ok((file.mark()?, file))) {
+                Ok((mark, file)) if copies.taken.contains(&mark) => taken.push(file),
+                found => {
+                    if let Some(missing) = next.filter(|next| *next < number) {
+                        // beanstalkd removes its files in their order.
+                        flaws.push(Error::missing(missing, number - 1, their_name));
+                    }
+                    next = number.checked_add(1);
+                    let found = found.map(|(mark, file)| (marks.push(mark), new.push(file)));
+                    flaws.extend(found.err());
+                    continue;
+                }
+            }
+            next = next.and(number.checked_add(1));
+        }
+        Ok(TheirFiles {
+            new,
+            taken,
+            marks,
+            flaws,
+        })
+    }
+}
+
+/// How many bytes of a file's start are read to find out how it is laid out.
+const HEAD_LEN: usize = 1024;
 
 /// What beanstalkd's files hold.
 #[derive(Default)]
-struct Theirs {
+pub struct Theirs {
     /// The live jobs.
-    jobs: BTreeMap<JobId, StoredJob>,
-    highest: u64,
+    pub jobs: BTreeMap<JobId, StoredJob>,
+    /// The highest id in a record.
+    pub highest: u64,
+    /// The jobs that short records are about, while no full record has come before.
+    unknown: BTreeSet<JobId>,
     /// What is wrong with the jobs whose body is not complete, and in which file each is.
     not_whole: BTreeMap<JobId, (u32, String)>,
     /// The files with bytes that are no record, and what is wrong with these.
@@ -51,23 +179,96 @@ struct Theirs {
     buried: u64,
 }
 
+/// Is shown a record.
+type Show<'a> = dyn FnMut(u64, JobId, &mut Option<Record>) + 'a;
+
 impl Theirs {
-    fn of(files: &[Found]) -> Result<Theirs, Error> {
+    fn of(files: &[TheirFile]) -> Result<Theirs, Error> {
         let mut theirs = Theirs::default();
-        for file in files {
-            if let Kind::Beanstalkd(format) = file.kind {
-                let unread = read(file, format, &mut |_, id, record| {
-                    theirs.apply(id, record, file.number);
-                })?;
-                if let Some(Unread { offset, flaw, .. }) = unread {
-                    let bytes = file.len - offset;
-                    let flaw =
-                        format!("{flaw}, {bytes} bytes from offset {offset} on are not read");
-                    theirs.unread.push((file.number, flaw));
+        files
+            .iter()
+            .try_for_each(|file| theirs.read(file, &mut |_, _, _| ()))?;
+        Ok(theirs)
+    }
+
+    /// Reads the next file. Each record is shown before it counts, with its offset and its
+    /// job: `None` if the body of the job does not end in CR LF.
+    pub fn read(&mut self, file: &TheirFile, show: &mut Show) -> Result<(), Error> {
+        let Some(format) = file.format else {
+            return Ok(());
+        };
+        let (mut window, mut offset) = (file.window()?, 4);
+        let flaw = loop {
+            let (name_at, name_len) = format.name_len(window.at(offset, 8)?);
+            if name_len > TubeName::MAX_LEN {
+                break "no tube's name is that long".to_owned();
+            }
+            let len = name_at + name_len + format.job_len();
+            let bytes = window.at(offset, len)?;
+            if bytes.iter().all(|byte| *byte == 0) {
+                match window.last_set_byte(offset)? {
+                    None => return Ok(()),
+                    Some(_) => break "there is something after the end".to_owned(),
                 }
             }
-        }
-        Ok(theirs)
+            if bytes.len() < len {
+                break "the file ends within a record".to_owned();
+            }
+            let (name, job) = bytes[name_at..].split_at(name_len);
+            let (has_body, tube) = (!name.is_empty(), TubeName::parse(name));
+            let Some(job) = Job::decode(job, format).filter(|job| job.fields.id.0 > 0) else {
+                break "this is not a job".to_owned();
+            };
+            let id = job.fields.id;
+            // So 2^63 ids are left for new jobs, more than anybody uses.
+            if id.0 >= 1 << 63 {
+                break "no job has so large an id".to_owned();
+            }
+            if has_body && tube.is_none() {
+                break "no tube has such a name".to_owned();
+            }
+            let body_len = if has_body { job.body_len } else { 0 };
+            let body = window.at(offset + len as u64, body_len)?;
+            if body.len() < body_len {
+                break format!("the file ends within the body of job {id}");
+            }
+            let mut record = match (job.fields.state, tube) {
+                (StoredState::Deleted { .. }, _) => Some(Record::Delete(id)),
+                (_, None) => Some(Record::Update(job.fields)),
+                (_, Some(tube)) => Body::from_wire(body).map(|body| {
+                    Record::Put(StoredJob {
+                        fields: job.fields,
+                        tube,
+                        options: None,
+                        body,
+                    })
+                }),
+            };
+            show(offset, id, &mut record);
+            self.apply(id, record, file.number);
+            offset += (len + body_len) as u64;
+        };
+        let bytes = file.len - offset;
+        let flaw = format!("{flaw}, {bytes} bytes from offset {offset} on are not read");
+        self.unread.push((file.number, flaw));
+        Ok(())
+    }
+
+    /// An error if one of these jobs has the id of a job in our log. (A server that was
+    /// started beside our log, or once more after a takeover, may have such ids.)
+    pub fn must_be_new(&self, is_ours: impl Fn(JobId) -> bool) -> Result<(), Error> {
+        let ids = self.jobs.keys().chain(&self.unknown);
+        let mut clashes = ids.filter(|id| is_ours(**id));
+        clashes.next().map_or(Ok(()), |id| {
+            Err(Error::Refused(format!(
+                "job {id} is in the files of beanstalkd (binlog.*) and in ours (segment.*), which cannot be one log; nothing was changed; move the files binlog.* to a directory of their own, start each server on its own, and move the jobs of beanstalkd with `beanpole dump` and `beanpole load`"
+            )))
+        })
+    }
+
+    /// The files with something that cannot be taken over, and why.
+    pub fn flaws(&self) -> impl Iterator<Item = (u32, String)> {
+        self.unread.iter().chain(self.not_whole.values()).cloned()
     }
 
     fn apply(&mut self, id: JobId, record: Option<Record>, number: u32) {
@@ -85,15 +286,18 @@ impl Theirs {
             }
             Some(Record::Delete(_)) => {
                 self.not_whole.remove(&id);
-                self.jobs.remove(&id);
+                if self.jobs.remove(&id).is_none() {
+                    self.unknown.insert(id);
+                }
             }
             // If an earlier record has the complete job, that record counts.
             None if !lives => {
                 let flaw = format!("job {id} is not whole, its body does not end in CR LF");
                 self.not_whole.insert(id, (number, flaw));
             }
-            // A record about an unknown job: the job is deleted.
-            Some(Record::Update(_) | Record::Mark(_)) | None => {}
+            // An update of an unknown job: the job is deleted.
+            Some(_) => drop(self.unknown.insert(id)),
+            None => {}
         }
     }
 
@@ -110,131 +314,157 @@ impl Theirs {
     }
 }
 
-/// Takes over all jobs in beanstalkd's files, and opens the binlog that has them then. If
-/// none of these files is beanstalkd's, nothing is in them, and a new binlog begins.
-pub(super) fn take_over(
-    mut opening: Opening,
-    files: &[Found],
-    copies: &BTreeSet<u32>,
-) -> Result<Opened, Error> {
-    // After all files, also those that are about to be removed: on shared storage, another
-    // server may still be about to remove them, too.
-    let last = numbers(&*opening.storage)?.last().copied().unwrap_or(0);
-    let Some(number) = last.checked_add(1).filter(|next| *next < u32::MAX) else {
-        return Err(Error::Refused(format!(
-            "{}: no file can come after one of this number; nothing was changed",
-            segment_name(last)
-        )));
-    };
-    let is_theirs = |file: &&Found| matches!(file.kind, Kind::Beanstalkd(_));
-    let Some(first) = files.iter().find(is_theirs) else {
-        let binlog = opening.begin(LiveBytes::new(JobId(1)), number)?;
-        files.iter().for_each(|file| opening.remove_unneeded(file));
-        return Ok(opening.opened(binlog));
-    };
-    let theirs = Theirs::of(files)?;
-    remove_copies(&opening, copies)?;
-    let mut live = LiveBytes::new(JobId(theirs.highest + 1));
-    // Their files count as one segment before ours, with a job in it that is never deleted.
-    // So headers and marks call it the oldest that is needed, and no segment is obsolete.
-    // (There may be a gap after its number: nothing asks where a job is before recovery
-    // reads the copies.)
-    live.begin(first.number, 0);
-    live.put(JobId(0), 1);
-    if let Err(error) = copy(&opening, live, number, &theirs) {
-        return Err(undo(&opening, number, &theirs, error));
-    }
-    let jobs_taken = counted(theirs.jobs.len() as u64, "job");
-    let count = files.iter().filter(is_theirs).count();
-    let their_files = counted(count as u64, "binlog file");
-    drop(theirs);
-    let (storage, sync) = (opening.storage, opening.sync);
-    let mut opened = recover(storage, sync, opening.segment_size, opening.jobs)?;
-    let notice = format!("took over {jobs_taken} from {their_files} of beanstalkd");
-    opened.notices.push(notice);
-    Ok(opened)
+/// A takeover: what is to be done when everything is read.
+pub(super) struct Import {
+    files: TheirFiles,
+    /// What the new files hold.
+    theirs: Theirs,
+    /// The files with something that cannot be taken over, and why.
+    kept: Vec<(u32, String)>,
+    /// An earlier takeover was not finished.
+    was_begun: bool,
 }
 
-/// Writes the jobs, a segment at a time, and then the mark that says that only our segments
-/// are needed. Recovery finds it only if everything before it is there, too.
-fn copy(opening: &Opening, live: LiveBytes, number: u32, theirs: &Theirs) -> Result<(), Error> {
-    let binlog = opening.begin(live, number)?;
-    for (id, job) in &theirs.jobs {
-        binlog.make_room_to_copy(put_len(job))?;
-        binlog.append(&[Change::Put(*id)], &theirs.jobs);
+impl Import {
+    /// Reads beanstalkd's files beside a log with these copies.
+    pub fn of(opening: &Opening, copies: &Copies) -> Result<Import, Error> {
+        let mut files = TheirFiles::of(&opening.storage, copies)?;
+        files.flaws.drain(..).next().map_or(Ok(()), Err)?;
+        let mut kept: Vec<_> = Theirs::of(&files.taken)?.flaws().collect();
+        let theirs = Theirs::of(&files.new)?;
+        theirs.must_be_new(|id| opening.jobs.stored(id).is_some())?;
+        kept.extend(theirs.flaws());
+        Ok(Import {
+            files,
+            theirs,
+            kept,
+            was_begun: copies.begun.is_some(),
+        })
     }
-    // Twice: the frame of the second mark says that the first one was synced. So if that is
-    // damaged, it is not taken for a torn tail, and the takeover does not begin again.
-    for _ in 0..2 {
-        binlog.tail().record(Record::Mark(number));
-        let end = binlog.tail().end;
-        binlog.sync_up_to(end).map_err(|Failed| binlog.error())?;
-    }
-    Ok(())
-}
 
-/// Removes the segments with these numbers, which an unfinished takeover has made, and what
-/// it has prepared. The newest goes first, and durably, since it may say that beanstalkd's
-/// files are not needed.
-fn remove_copies(opening: &Opening, copies: &BTreeSet<u32>) -> Result<(), Error> {
-    for number in copies.iter().rev() {
-        opening.remove(&segment_name(*number))?;
-        opening.sync_names()?;
-    }
-    opening.remove_prepared()
-}
-
-/// After a takeover that has failed, removes what it has made: on a full disk, beanstalkd
-/// could not start beside it either. (If a file stays, the next start removes it, or finishes
-/// the takeover.) Returns why the takeover failed.
-fn undo(opening: &Opening, number: u32, theirs: &Theirs, error: Error) -> Error {
-    let is_full = error.kind().is_some_and(|kind| is_full(&kind.into()));
-    let copies = numbers(&*opening.storage).map(|mut numbers| numbers.split_off(&number));
-    let removed = copies.and_then(|copies| remove_copies(opening, &copies));
-    if removed.is_err() || !is_full {
-        return error;
-    }
-    let lens = || theirs.jobs.values().map(put_len);
-    let longest = lens().max().unwrap_or(0);
-    let needed_len = (HEADER_LEN + longest).next_multiple_of(BLOCK);
-    let len = opening.asked_len().max(needed_len);
-    // A segment ends where the next job does not fit. So this much of each is used, at least
-    // on average over it and the next one.
-    let used = (len - HEADER_LEN - longest).max((len - HEADER_LEN) / 2);
-    let segments = lens().sum::<u64>() / used + 1;
-    let needed = (segments + LEFT_BY_PUT as u64 + 1) * len;
-    let free = opening.storage.free();
-    let free = free.map_or(String::new(), |free| format!(", and {free} are free"));
-    Error::Refused(format!(
-        "cannot take over the jobs of beanstalkd: copies of them need {needed} bytes on the disk{free}; nothing was changed; make room, or start beanstalkd again"
-    ))
-}
-
-/// Which of the files before a log may be removed: all but those with bytes that were not
-/// taken over, of which notices say why. To be called before the jobs of the log are in
-/// memory, since all jobs in these files are, for a moment.
-pub(super) fn removable<'a>(opening: &mut Opening, files: &'a [Found]) -> Vec<&'a Found> {
-    let is_ours = |file: &&Found| file.header().is_some();
-    let theirs = match Theirs::of(files) {
-        Ok(theirs) => theirs,
-        Err(error) => {
-            opening.leave_alone(&error);
-            return files.iter().filter(is_ours).collect();
+    /// Takes the jobs over into the binlog that was begun or continued, and removes the
+    /// files. If it is new and this fails, nothing is left of it.
+    pub fn carry_out(
+        self,
+        opening: &mut Opening,
+        opened: Result<Binlog, Error>,
+        is_new: bool,
+    ) -> Result<Binlog, Error> {
+        let (new, taken) = (&self.files.new, &self.files.taken);
+        let copied = opened.and_then(|binlog| match !new.is_empty() || self.was_begun {
+            true => self.copy(&binlog).map(|()| binlog),
+            false => Ok(binlog),
+        });
+        let binlog = copied.map_err(|error| match is_new && !new.is_empty() {
+            true => self.undo(opening, error),
+            false => error,
+        })?;
+        if !new.is_empty() || !taken.is_empty() {
+            // Its frame says that all before it was synced. So if the record before is
+            // damaged, that is not taken for a torn tail, and the copies are not discarded.
+            let mark = Record::Mark(binlog.tail().live.oldest());
+            sync_record(&binlog, mark)?;
+            for file in taken.iter().chain(new) {
+                opening.clear(file, &self.kept)?;
+            }
+            opening.sync_names()?;
         }
-    };
-    let mut kept = theirs.unread;
-    kept.extend(theirs.not_whole.into_values());
-    for (number, flaw) in &kept {
-        let told = format!("{} is kept: {flaw}", segment_name(*number));
-        opening.notices.push(told);
+        if !taken.is_empty() {
+            let files = counted(taken.len() as u64, "binlog file");
+            let told = format!("removed {files} of beanstalkd, whose jobs were taken over before");
+            opening.notices.push(told);
+        }
+        let count = new.iter().filter(|file| file.format.is_some()).count();
+        if count > 0 {
+            let jobs = counted(self.theirs.jobs.len() as u64, "job");
+            let files = counted(count as u64, "binlog file");
+            let told = format!("took over {jobs} from {files} of beanstalkd");
+            opening.notices.push(told);
+        }
+        for job in self.theirs.jobs.into_values() {
+            opening.jobs.restore(job);
+        }
+        Ok(binlog)
     }
-    let is_kept = |file: &&Found| kept.iter().any(|(number, _)| *number == file.number);
-    files.iter().filter(|file| !is_kept(file)).collect()
+
+    /// Appends copies of the jobs, and makes them durable.
+    fn copy(&self, binlog: &Binlog) -> Result<(), Error> {
+        binlog.tail().record(Record::Copies);
+        for (id, job) in &self.theirs.jobs {
+            binlog.make_room_to_copy(put_len(job))?;
+            binlog.append(&[Change::Put(*id)], &self.theirs.jobs);
+        }
+        let next_id = JobId(self.theirs.highest + 1);
+        let mut tail = binlog.tail();
+        tail.live.next_id = tail.live.next_id.max(next_id);
+        drop(tail);
+        sync_record(binlog, Record::Taken(next_id, self.files.marks.clone()))
+    }
+
+    /// After a takeover into a new binlog has failed, removes that: on a full disk,
+    /// beanstalkd could not start beside it either. (If a file stays, the next start
+    /// continues with it.) The prepared segments and then the newest one go first, and
+    /// durably, so what is left is a log at any time. Returns why the takeover failed.
+    fn undo(&self, opening: &Opening, error: Error) -> Error {
+        let is_full = error.kind().is_some_and(|kind| is_full(&kind.into()));
+        let undone = opening.remove_prepared().and_then(|()| {
+            for number in Found::all(&opening.storage)?.into_keys().rev() {
+                opening.sync_names()?;
+                opening.remove(&segment_name(number))?;
+            }
+            opening.sync_names()
+        });
+        if undone.is_err() || !is_full {
+            return error;
+        }
+        let lens = || self.theirs.jobs.values().map(put_len);
+        let longest = lens().max().unwrap_or(0);
+        let needed_len = (HEADER_LEN + longest).next_multiple_of(BLOCK);
+        let len = opening.asked_len().max(needed_len);
+        // A segment ends where the next job does not fit. So this much of each is used, at
+        // least on average over it and the next one.
+        let used = (len - HEADER_LEN - longest).max((len - HEADER_LEN) / 2);
+        let segments = lens().sum::<u64>() / used + 1;
+        let needed = (segments + LEFT_BY_PUT as u64 + 1) * len;
+        let free = opening.storage.free();
+        let free = free.map_or(String::new(), |free| format!(", and {free} are free"));
+        Error::Refused(format!(
+            "cannot take over the jobs of beanstalkd: copies of them need {needed} bytes on the disk{free}; nothing was changed; make room, or start beanstalkd again"
+        ))
+    }
+}
+
+/// Appends a record, and syncs it with all before.
+fn sync_record(binlog: &Binlog, record: Record) -> Result<(), Error> {
+    binlog.tail().record(record);
+    let end = binlog.tail().end;
+    binlog.sync_up_to(end).map_err(|Failed| binlog.error())
+}
+
+impl Opening<'_> {
+    /// Removes a file that was taken over. If something in it could not be read, it is kept
+    /// under a name that no server reads: beanstalkd would have jobs in it that are done.
+    fn clear(&mut self, file: &TheirFile, kept: &[(u32, String)]) -> Result<(), Error> {
+        let name = their_name(file.number);
+        let mut flaws = kept
+            .iter()
+            .filter(|(number, _)| *number == file.number)
+            .peekable();
+        if flaws.peek().is_none() {
+            return self.remove(&name);
+        }
+        let new_name = format!("{name}.kept");
+        let renamed = self.storage.rename(&name, &new_name);
+        renamed.map_err(Error::on("rename", &name))?;
+        let told = flaws.map(|(_, flaw)| format!("{name} is kept as {new_name}: {flaw}"));
+        self.notices.extend(told);
+        Ok(())
+    }
 }
 
 /// How the integers of a file are laid out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Format {
+#[derive(Clone, Copy)]
+struct Format {
     /// 7 or 5.
     version: u32,
     big_endian: bool,
@@ -246,9 +476,9 @@ impl Format {
     /// The format of a file that starts with these bytes; `None` if beanstalkd
     /// did not write it.
     ///
-    /// Pass the first 1024 bytes, or the whole file if it is shorter: they show the
+    /// Pass the first [`HEAD_LEN`] bytes, or the whole file if it is shorter: they show the
     /// layout.
-    pub(super) fn of(start: &[u8]) -> Option<Format> {
+    fn of(start: &[u8]) -> Option<Format> {
         let (first, record) = start.split_first_chunk()?;
         let (version, big_endian) = match (u32::from_le_bytes(*first), u32::from_be_bytes(*first)) {
             (version @ (5 | 7), _) => (version, false),
@@ -306,84 +536,6 @@ impl Format {
         }
         Some(field)
     }
-}
-
-/// The part of a file that is no record.
-pub struct Unread {
-    /// Where it begins. It goes up to the end of the file.
-    pub offset: u64,
-    /// What is wrong with it.
-    pub flaw: String,
-    /// Whether the file ends within a record.
-    pub is_cut_off: bool,
-}
-
-/// Reads a file of beanstalkd. Calls `each` with the offset of each record, its job
-/// and the record (`None` if the body of the job does not end in CR LF). The order of a
-/// buried job is left 0.
-///
-/// Returns what is no record, if there is anything but zeros after the last one.
-pub fn read(
-    file: &Found,
-    format: Format,
-    each: &mut dyn FnMut(u64, JobId, Option<Record>),
-) -> Result<Option<Unread>, Error> {
-    let (mut window, mut offset) = (file.window()?, 4);
-    let no_record = |flaw: &str| (flaw.to_owned(), false);
-    let (flaw, is_cut_off) = loop {
-        let (name_at, name_len) = format.name_len(window.at(offset, 8)?);
-        if name_len > TubeName::MAX_LEN {
-            break no_record("no tube's name is that long");
-        }
-        let len = name_at + name_len + format.job_len();
-        let bytes = window.at(offset, len)?;
-        if bytes.iter().all(|byte| *byte == 0) {
-            match file.last_set_byte(offset)? {
-                None => return Ok(None),
-                Some(_) => break no_record("there is something after the end"),
-            }
-        }
-        if bytes.len() < len {
-            break ("the file ends within a record".to_owned(), true);
-        }
-        let (name, job) = bytes[name_at..].split_at(name_len);
-        let (has_body, tube) = (!name.is_empty(), TubeName::parse(name));
-        let Some(job) = Job::decode(job, format).filter(|job| job.fields.id.0 > 0) else {
-            break no_record("this is not a job");
-        };
-        let id = job.fields.id;
-        // So 2^63 ids are left for new jobs, more than anybody uses.
-        if id.0 >= 1 << 63 {
-            break no_record("no job has so large an id");
-        }
-        if has_body && tube.is_none() {
-            break no_record("no tube has such a name");
-        }
-        let body_len = if has_body { job.body_len } else { 0 };
-        let body = window.at(offset + len as u64, body_len)?;
-        if body.len() < body_len {
-            break (format!("the file ends within the body of job {id}"), true);
-        }
-        let record = match (job.fields.state, tube) {
-            (StoredState::Deleted { .. }, _) => Some(Record::Delete(id)),
-            (_, None) => Some(Record::Update(job.fields)),
-            (_, Some(tube)) => Body::from_wire(body).map(|body| {
-                Record::Put(StoredJob {
-                    fields: job.fields,
-                    tube,
-                    options: None,
-                    body,
-                })
-            }),
-        };
-        each(offset, id, record);
-        offset += (len + body_len) as u64;
-    };
-    Ok(Some(Unread {
-        offset,
-        flaw,
-        is_cut_off,
-    }))
 }
 
 const NANOS_A_SECOND: u64 = 1_000_000_000;

@@ -89,7 +89,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 /// A file that is created to find out whether files can be created. If it stays, the next
 /// start removes it like the prepared segments of other servers.
-const PROBE: &str = "binlog.spare.0";
+const PROBE: &str = "segment.spare.0";
 
 /// The name of the lock's file.
 const LOCK: &str = "lock";
@@ -264,14 +264,14 @@ impl Directory {
     /// The name on disk of the file that the log calls `name`. Segments keep their
     /// name, and all other files are this server's own.
     ///
-    /// Hardly any name is used twice (only after a takeover from beanstalkd). A replica that
+    /// No name is used twice. A replica that
     /// was offline for a moment may still have an older file of a name. If that name were
     /// used again and then changed, this replica would change the name of the older file,
     /// and no server could open the file any more, because the replicas differ.
     fn name(&self, name: &str) -> String {
-        match segment_number(name) {
-            Some(_) => name.to_owned(),
-            None => format!("{name}{}", self.suffix),
+        match any_slot(name) {
+            Some(_) => format!("{name}{}", self.suffix),
+            None => name.to_owned(),
         }
     }
 
@@ -511,10 +511,10 @@ mod tests {
     fn a_file_has_the_length_that_was_last_set() {
         let place = tempfile::tempdir().unwrap();
         let directory = Directory::open(place.path()).unwrap();
-        let file = directory.create("binlog.1").unwrap();
+        let file = directory.create("segment.1").unwrap();
         let lens = || {
             file.sync().unwrap();
-            let found = fs::metadata(place.path().join("binlog.1")).unwrap();
+            let found = fs::metadata(place.path().join("segment.1")).unwrap();
             (file.len().unwrap(), found.len())
         };
         file.allocate(8192).unwrap();
@@ -523,7 +523,7 @@ mod tests {
         assert_eq!(lens(), (4096, 4096));
         write_zeros(&*file, 4096, 80_000).unwrap();
         assert_eq!(lens(), (80_000, 80_000));
-        directory.remove("binlog.1").unwrap();
+        directory.remove("segment.1").unwrap();
         assert_eq!(directory.list().unwrap(), ["lock"]);
     }
 
@@ -539,10 +539,10 @@ mod tests {
         assert!(moved.to_string().starts_with("the directory was moved"));
         fs::create_dir(&path).unwrap();
         fs::write(path.join("lock"), "").unwrap();
-        fs::write(path.join("binlog.1"), "theirs").unwrap();
+        fs::write(path.join("segment.1"), "theirs").unwrap();
         assert!(directory.must_be_in_place().is_err());
         assert!(directory.list().is_err());
-        assert!(directory.remove("binlog.1").is_err());
+        assert!(directory.remove("segment.1").is_err());
         // A copy may have the same files.
         fs::remove_file(path.join("lock")).unwrap();
         fs::hard_link(other.join("lock"), path.join("lock")).unwrap();
@@ -567,8 +567,8 @@ mod tests {
     fn a_server_that_finds_another_owner_in_the_lock_file_has_lost_the_lock() {
         let directory = tempfile::tempdir().unwrap();
         let (first, _) = raise(directory.path());
-        first.create("binlog.spare").unwrap();
-        first.rename("binlog.spare", "binlog.1").unwrap();
+        first.create("segment.spare").unwrap();
+        first.rename("segment.spare", "segment.1").unwrap();
         assert!(first.check_lock().is_ok());
         let (second, _) = raise(directory.path());
         assert!(second.check_lock().is_ok());
@@ -578,17 +578,17 @@ mod tests {
             lost.starts_with(&who) && lost.ends_with(" has taken over"),
             "{lost}"
         );
-        assert!(first.create("binlog.spare").is_err());
-        assert!(first.remove("binlog.1").is_err());
-        second.remove("binlog.1").unwrap();
+        assert!(first.create("segment.spare").is_err());
+        assert!(first.remove("segment.1").is_err());
+        second.remove("segment.1").unwrap();
     }
 
     #[test]
     fn no_file_is_recycled_on_shared_storage() {
         let directory = tempfile::tempdir().unwrap();
         let (fenced, _) = raise(directory.path());
-        fenced.create("binlog.1").unwrap();
-        assert!(fenced.rename("binlog.1", "binlog.spare").is_err());
+        fenced.create("segment.1").unwrap();
+        assert!(fenced.rename("segment.1", "segment.spare").is_err());
     }
 
     #[test]
@@ -661,12 +661,12 @@ mod tests {
     fn prepared_segments_of_other_servers_are_removed_and_nothing_else() {
         let directory = tempfile::tempdir().unwrap();
         let names = [
-            "binlog.1",
-            "binlog.1.bak",
-            "binlog.spare",
-            "binlog.spare2.0.7",
-            "binlog.spare3.7",
-            "binlog.spare-notes",
+            "segment.1",
+            "segment.1.bak",
+            "segment.spare",
+            "segment.spare2.0.7",
+            "segment.spare3.7",
+            "segment.spare-notes",
             "notes",
         ];
         for name in names {
@@ -679,27 +679,27 @@ mod tests {
         assert_eq!(
             left,
             [
-                "binlog.1",
-                "binlog.1.bak",
-                "binlog.spare-notes",
                 "lock",
-                "notes"
+                "notes",
+                "segment.1",
+                "segment.1.bak",
+                "segment.spare-notes"
             ]
         );
-        assert_eq!(fenced.name("binlog.2"), "binlog.2");
-        let own = format!("binlog.spare2{}", fenced.suffix);
-        assert_eq!(fenced.name("binlog.spare2"), own);
-        fenced.create("binlog.spare2").unwrap();
+        assert_eq!(fenced.name("segment.2"), "segment.2");
+        let own = format!("segment.spare2{}", fenced.suffix);
+        assert_eq!(fenced.name("segment.spare2"), own);
+        fenced.create("segment.spare2").unwrap();
         let listed = |name: &str| fenced.list().unwrap().contains(&name.to_owned());
-        assert!(directory.path().join(&own).exists() && listed("binlog.spare2") && !listed(&own));
+        assert!(directory.path().join(&own).exists() && listed("segment.spare2") && !listed(&own));
     }
 
     #[test]
     fn a_second_prepared_segment_stays_while_there_is_no_segment() {
-        for (is_shared, left_over) in [(true, "binlog.spare2"), (false, "binlog.spare2.17")] {
+        for (is_shared, left_over) in [(true, "segment.spare2"), (false, "segment.spare2.17")] {
             let directory = tempfile::tempdir().unwrap();
             let path = |name| directory.path().join(name);
-            for name in [left_over, "binlog.spare.0"] {
+            for name in [left_over, "segment.spare.0"] {
                 fs::write(path(name), "").unwrap();
             }
             let mut directory = Directory::open(directory.path()).unwrap();
@@ -707,13 +707,13 @@ mod tests {
                 directory.raise_fence().unwrap();
             }
             directory.remove_prepared().unwrap();
-            assert!(path(left_over).exists() && !path("binlog.spare.0").exists());
+            assert!(path(left_over).exists() && !path("segment.spare.0").exists());
             for nothing in [&[0; 0][..], &[0; 4096]] {
-                fs::write(path("binlog.1"), nothing).unwrap();
+                fs::write(path("segment.1"), nothing).unwrap();
                 directory.remove_prepared().unwrap();
                 assert!(path(left_over).exists());
             }
-            fs::write(path("binlog.1"), "x").unwrap();
+            fs::write(path("segment.1"), "x").unwrap();
             directory.remove_prepared().unwrap();
             assert!(!path(left_over).exists());
         }
@@ -726,14 +726,14 @@ mod tests {
     fn a_prepared_segment_that_can_be_neither_removed_nor_opened_prevents_no_start() {
         let directory = tempfile::tempdir().unwrap();
         let path = |name| directory.path().join(name);
-        fs::write(path("binlog.1"), "x").unwrap();
-        fs::create_dir(path("binlog.spare3.17.2")).unwrap();
-        fs::write(path("binlog.spare4.17.1"), "x").unwrap();
+        fs::write(path("segment.1"), "x").unwrap();
+        fs::create_dir(path("segment.spare3.17.2")).unwrap();
+        fs::write(path("segment.spare4.17.1"), "x").unwrap();
         let (_, left) = raise(directory.path());
         let left: Vec<_> = left.iter().map(Error::to_string).collect();
         let why = "in the binlog directory: Is a directory (os error 21)";
-        assert_eq!(left, [format!("cannot remove binlog.spare3.17.2 {why}")]);
-        assert!(!path("binlog.spare4.17.1").exists());
+        assert_eq!(left, [format!("cannot remove segment.spare3.17.2 {why}")]);
+        assert!(!path("segment.spare4.17.1").exists());
     }
 
     /// To close any descriptor of the lock's file releases the lock.
@@ -742,8 +742,8 @@ mod tests {
     fn a_start_that_has_looked_through_the_directory_still_has_the_lock() {
         let directory = tempfile::tempdir().unwrap();
         let path = |name| directory.path().join(name);
-        fs::write(path("binlog.spare2"), "").unwrap();
-        fs::write(path("binlog.1"), "").unwrap();
+        fs::write(path("segment.spare2"), "").unwrap();
+        fs::write(path("segment.1"), "").unwrap();
         let _locked = lock(directory.path(), false).unwrap();
         let mut other = fs::OpenOptions::new();
         let other = other.write(true).open(path("lock")).unwrap();
@@ -762,13 +762,13 @@ mod tests {
         // Files that were copied here from a shared directory belong to no
         // server.
         drop(storage);
-        fs::write(directory.path().join("binlog.1"), "x").unwrap();
-        for name in ["binlog.spare", "binlog.spare.17"] {
+        fs::write(directory.path().join("segment.1"), "x").unwrap();
+        for name in ["segment.spare", "segment.spare.17"] {
             fs::write(directory.path().join(name), "").unwrap();
         }
         lock();
-        assert!(directory.path().join("binlog.spare").exists());
-        assert!(!directory.path().join("binlog.spare.17").exists());
+        assert!(directory.path().join("segment.spare").exists());
+        assert!(!directory.path().join("segment.spare.17").exists());
     }
 
     #[test]

@@ -10,10 +10,12 @@
 
 use super::error::{Error, REPAIR, is_full};
 use super::files::{Prepared, adopt, name_segment, prepare};
-use super::format::{HEADER_LEN, Record, any_slot, prepared_name, prepared_slot, put_len};
-use super::import;
+use super::format::{
+    HEADER_LEN, Record, any_slot, prepared_name, prepared_slot, put_len, segment_name,
+};
+use super::import::{Copies, Import};
 use super::log::{CommitQueue, Writer};
-use super::segment::{End, Found, Kind, Reader, find};
+use super::segment::{End, Found, Reader};
 use super::storage::{File, Storage, write_again, write_zeros};
 use super::tail::{BLOCK, LiveBytes, Tail};
 use super::{Binlog, Failed, Jobs, Lsn, Opened, SyncMode};
@@ -47,84 +49,106 @@ pub fn recover(
     // A server may have been killed between a rename and its sync. We rely on
     // the names from here on, so a power cut may not undo them any more.
     opening.sync_names()?;
-    let files = find(&opening.storage)?;
-    let mut newest_first = files.values().rev().flatten();
-    let newest = newest_first.find(|found| found.header().is_some());
-    let needed = newest.map_or(Ok(0), oldest_needed)?;
-    let mut usable = Vec::new();
-    for (number, found) in files {
-        let found = found.and_then(|found| match found.kind {
-            Kind::Damaged(flaw) => Err(found.damaged(0, flaw)),
-            _ => Ok(found),
-        });
-        match found {
-            Ok(found) => usable.push(found),
-            Err(error) if number < needed => opening.leave_alone(&error),
-            Err(error) => return Err(error),
-        }
+    let survey = Survey::of(&opening.storage)?;
+    survey.flaws.into_iter().next().map_or(Ok(()), Err)?;
+    let (live, copies, newest) = opening.replay(&survey.segments)?;
+    let import = Import::of(&opening, &copies)?;
+    // All is read, and nothing is changed up to here.
+    let begun = match newest {
+        Some((reader, file)) => opening.continue_log(live, &reader, file),
+        None => opening.begin(live),
+    };
+    let is_new = survey.segments.is_empty();
+    let binlog = import.carry_out(&mut opening, begun, is_new)?;
+    for obsolete in survey.obsolete {
+        opening.remove_obsolete(obsolete);
     }
-    if let Some(name) = shows_loss(&*opening.storage, &usable)? {
-        return Err(Error::Refused(format!(
-            "all segments are missing or empty, though {name} shows that there were some; nothing was changed; put them back, or {REPAIR}"
-        )));
-    }
-    if has_yet_to_begin(&usable, needed) {
-        let copies = usable.extract_if(.., |file| file.header().is_some());
-        let copies = copies.map(|copy| copy.number).collect();
-        return import::take_over(opening, &usable, &copies);
-    }
-    let (left, run) = usable.split_at(usable.partition_point(|file| file.number < needed));
-    let foreign = run.iter().filter(|file| file.header().is_none());
-    if let Some(file) = foreign.min_by_key(|file| file.is_nothing()) {
-        let name = file.name();
-        return Err(match file.is_nothing() {
-            true => file.damaged(0, "there is nothing in it, though there was"),
-            false => Error::Refused(format!(
-                "{name} was written by beanstalkd, in a directory that beanpoled uses; nothing was changed; move {name} to a directory of its own: then this one can be started, and a start with -b on that one takes over the jobs in {name}"
-            )),
-        });
-    }
-    let mut expected = (needed..=u32::MAX).zip(run);
-    if let Some((number, _)) = expected.find(|(number, file)| file.number != *number) {
-        return Err(Error::missing(number));
-    }
-    opening.continue_log(left, run)
+    binlog.tail().note_obsolete();
+    Ok(opening.opened(binlog))
 }
 
-/// The oldest segment that is needed, as the newest one says in its header or
-/// in a later mark. So the newest one is read twice: the first time only its marks
-/// count, which say where to begin, and what follows its records is checked.
-fn oldest_needed(newest: &Found) -> Result<u32, Error> {
-    let mut oldest = newest.header().map_or(0, |header| header.oldest);
-    let mut reader = Reader::new(newest, HEADER_LEN, None)?;
-    while let Some((_, record)) = reader.next_record()? {
-        if let Record::Mark(number) = record {
-            oldest = number;
-        }
-    }
-    // A mark after a damaged record would not be found, and a segment that
-    // was removed long ago would count as missing.
-    reader.end()?;
-    Ok(oldest.min(newest.number))
+/// What a directory holds, as a server and the tools see it.
+pub struct Survey {
+    /// The segments that are needed, oldest first.
+    pub segments: Vec<Found>,
+    /// Those that are not needed any more; or why one of them cannot be read.
+    pub obsolete: Vec<Result<Found, Error>>,
+    /// Why no server starts here, as far as the names and the newest segment show.
+    pub flaws: Vec<Error>,
 }
 
-/// If there is nothing in any of these files: the name of one that shows that there was a
-/// segment of ours, if one does. It is the second prepared segment, or a later one.
-pub fn shows_loss(storage: &dyn Storage, files: &[Found]) -> Result<Option<String>, Error> {
+impl Survey {
+    /// Finds the segments in a directory. The newest one says in its header or in a later
+    /// mark which is the oldest that is needed. So the newest one is read twice: the first
+    /// time only its marks count, which say where to begin.
+    pub fn of(storage: &Arc<dyn Storage>) -> Result<Survey, Error> {
+        let mut files = Found::all(storage)?;
+        let (mut flaws, mut needed) = (Vec::new(), None);
+        for found in files.values().rev().flatten() {
+            needed = oldest_needed(found, &mut flaws)?;
+            if needed.is_some() {
+                break;
+            }
+        }
+        if files.is_empty()
+            && let Some(name) = shows_loss(&**storage)?
+        {
+            flaws.push(Error::Refused(format!(
+                "all segments are missing, though {name} shows that there were some; nothing was changed; put them back, or {REPAIR}"
+            )));
+        }
+        let mut next = needed.unwrap_or(0);
+        let left = files.split_off(&next);
+        let (obsolete, mut segments) = (files.into_values().collect(), Vec::new());
+        for (number, found) in left {
+            if next < number && needed.is_some() {
+                flaws.push(Error::missing(next, number - 1, segment_name));
+            }
+            next = number.saturating_add(1);
+            match found {
+                Ok(found) => segments.push(found),
+                Err(error) => flaws.push(error),
+            }
+        }
+        Ok(Survey {
+            segments,
+            obsolete,
+            flaws,
+        })
+    }
+}
+
+/// The oldest segment that is needed, as this one says; `None` if it does not say.
+fn oldest_needed(found: &Found, flaws: &mut Vec<Error>) -> Result<Option<u32>, Error> {
+    let mut oldest = found.header.ok().map(|header| header.oldest);
+    flaws.extend(found.sound_header().err());
+    let mut reader = Reader::new(found, HEADER_LEN, None)?;
+    loop {
+        let stopped = match reader.next_record() {
+            Ok(Some((_, record))) => {
+                if let Record::Mark(number) = record {
+                    oldest = Some(number);
+                }
+                continue;
+            }
+            Ok(None) => reader.end().map(drop),
+            Err(error) => Err(error),
+        };
+        // A mark may come after a damaged record.
+        let Err(flaw) = stopped else { break };
+        flaws.push(flaw);
+        if !reader.resume()?.1 {
+            break;
+        }
+    }
+    Ok(oldest.map(|oldest| oldest.min(found.number)))
+}
+
+/// The name of a file that shows that there was a segment of ours, if one does. It is the
+/// second prepared segment, or a later one.
+fn shows_loss(storage: &dyn Storage) -> Result<Option<String>, Error> {
     let names = storage.list().map_err(Error::on("list", "the files"))?;
-    let mut shows = names.into_iter().filter(|name| any_slot(name) > Some(0));
-    Ok(shows.next().filter(|_| files.iter().all(Found::is_nothing)))
-}
-
-/// Whether the binlog has yet to begin: there is no segment, or these have only copies of
-/// jobs in beanstalkd's files, because the takeover was not finished. Then a file before our
-/// very first segment, which has no previous end in its header, is still needed. (If
-/// beanstalkd was started again since, it may have removed that file and made others.)
-fn has_yet_to_begin(files: &[Found], needed: u32) -> bool {
-    let is_theirs = |file: &Found| matches!(file.kind, Kind::Beanstalkd(_));
-    files.iter().find_map(Found::header).is_none_or(|first| {
-        first.previous_end == 0 && needed < first.number && files.iter().any(is_theirs)
-    })
+    Ok(names.into_iter().find(|name| any_slot(name) > Some(0)))
 }
 
 /// A binlog that is about to be opened.
@@ -140,14 +164,14 @@ impl Opening<'_> {
     /// Begins the first segment of a binlog, if the disk has room for four: for this one
     /// and for three prepared segments, of which two are made here. These are made last,
     /// so they show that there was a first segment.
-    pub fn begin(&self, mut live: LiveBytes, number: u32) -> Result<Binlog, Error> {
+    fn begin(&self, mut live: LiveBytes) -> Result<Binlog, Error> {
         self.remove_prepared()?;
         let len = self.segment_len(&[]);
         let storage = &*self.storage;
         // Not every file system says how much room a quota leaves.
         let mut first = prepare(storage, prepared_name(0), 4 * len, len)?;
         first.resize(len, len)?;
-        live.begin(number, len);
+        live.begin(1, len);
         let place = name_segment(storage, &first, &live.header(0), || false)?;
         let writer = Writer::new(place, first.file, Lsn::START);
         let binlog = self.binlog(live, writer, Vec::new(), len);
@@ -155,15 +179,16 @@ impl Opening<'_> {
         Ok(binlog)
     }
 
-    /// Continues a binlog of our own, with these consecutive segments. The files that
-    /// are left from before them are not needed.
-    fn continue_log(mut self, left: &[Found], segments: &[Found]) -> Result<Opened, Error> {
-        let removable = import::removable(&mut self, left);
-        let (mut live, newest, file) = self.replay(segments)?;
+    /// Continues a binlog of our own after the records of its newest segment.
+    fn continue_log(
+        &mut self,
+        mut live: LiveBytes,
+        newest: &Reader,
+        file: Arc<dyn File>,
+    ) -> Result<Binlog, Error> {
         let (found, end) = (newest.found, newest.offset);
         let on = |action| Error::on(action, found.name());
-        self.notices.extend(make_durable(&newest, &*file)?);
-        removable.iter().for_each(|file| self.remove_unneeded(file));
+        self.notices.extend(make_durable(newest, &*file)?);
         // Without room for all its blocks, the file ends with its records. (A copy of a
         // file may have holes, or share its blocks.)
         let has_blocks = file.unshare().and_then(|()| file.allocate(found.len));
@@ -181,8 +206,7 @@ impl Opening<'_> {
             let end = binlog.begin_segment()?;
             binlog.sync_up_to(end).map_err(|Failed| binlog.error())?;
         }
-        binlog.tail().note_obsolete();
-        Ok(self.opened(binlog))
+        Ok(binlog)
     }
 
     /// Replays consecutive segments, and restores the jobs in them. Returns the reader
@@ -191,13 +215,13 @@ impl Opening<'_> {
     fn replay<'a>(
         &mut self,
         segments: &'a [Found],
-    ) -> Result<(LiveBytes, Reader<'a>, Arc<dyn File>), Error> {
-        let mut live = LiveBytes::new(JobId(1));
-        let mut newest: Option<(Reader, Arc<dyn File>)> = None;
+    ) -> Result<(LiveBytes, Copies, Option<Newest<'a>>), Error> {
+        let (mut live, mut copies) = (LiveBytes::new(JobId(1)), Copies::default());
+        let mut newest: Option<Newest> = None;
         for (index, found) in segments.iter().enumerate() {
-            let header = found.header().expect("they are segments");
-            let next = segments.get(index + 1).and_then(Found::header);
-            let end = next.map(|next| next.previous_end);
+            let header = found.sound_header()?;
+            let next = segments.get(index + 1).map(Found::sound_header);
+            let end = next.transpose()?.map(|next| next.previous_end);
             live.next_id = live.next_id.max(header.next_id);
             live.begin(found.number, found.len);
             // There may be more files than a process can have open.
@@ -206,6 +230,7 @@ impl Opening<'_> {
             let file = file.map_err(Error::on("write to", found.name()))?;
             let mut reader = Reader::new(found, HEADER_LEN, end)?;
             while let Some((_, record)) = reader.next_record()? {
+                self.discard(&copies.note(&record), &mut live);
                 replay_record(record, &mut live, self.jobs);
             }
             live.append(reader.offset - HEADER_LEN);
@@ -215,8 +240,15 @@ impl Opening<'_> {
             }
             newest = Some((reader, file));
         }
-        let (reader, file) = newest.expect("there is a segment");
-        Ok((live, reader, file))
+        self.discard(copies.unfinished(), &mut live);
+        Ok((live, copies, newest))
+    }
+
+    /// Discards the copies of a takeover that was not finished.
+    fn discard(&mut self, copies: &[JobId], live: &mut LiveBytes) {
+        for id in copies {
+            replay_record(Record::Delete(*id), live, self.jobs);
+        }
     }
 
     /// The binlog with these segments, which continues at the offset of this writer.
@@ -277,17 +309,18 @@ impl Opening<'_> {
         removed.map_err(Error::on("remove", name))
     }
 
-    /// Removes a file that is not needed. If that fails, a notice says so.
-    pub fn remove_unneeded(&mut self, file: &Found) {
-        if let Err(error) = self.remove(&file.name()) {
-            self.notices
-                .push(format!("{error}; the file is not needed"));
-        }
-    }
-
-    /// A file that cannot be read stays, and a notice says so.
-    pub fn leave_alone(&mut self, error: &Error) {
-        let told = format!("left alone, since it is not needed: {error}");
+    /// Removes a segment that is not needed, if it can be read. A notice says so.
+    fn remove_obsolete(&mut self, found: Result<Found, Error>) {
+        let told = found.and_then(|found| {
+            found.sound_header()?;
+            self.remove(&found.name())?;
+            Ok(format!(
+                "removed {}: it was not needed any more",
+                found.name()
+            ))
+        });
+        let told =
+            told.unwrap_or_else(|error| format!("left alone, since it is not needed: {error}"));
         self.notices.push(told);
     }
 
@@ -310,6 +343,9 @@ impl Opening<'_> {
         }
     }
 }
+
+/// The newest segment: its reader, where its records end, and its file.
+type Newest<'a> = (Reader<'a>, Arc<dyn File>);
 
 /// Makes durable all that was read of the newest segment, before anything relies on it,
 /// and writes zeros over a torn tail: a record in it might become valid again, after other
@@ -337,7 +373,10 @@ fn make_durable(newest: &Reader, file: &dyn File) -> Result<Option<String>, Erro
         return Err(on("rewrite")(io::ErrorKind::StorageFull.into()));
     }
     let bytes = match reader.end()? {
-        End::Continued => return Err(Error::missing(found.number.saturating_add(1))),
+        End::Continued => {
+            let next = found.number.saturating_add(1);
+            return Err(Error::missing(next, next, segment_name));
+        }
         End::Whole if reader.offset == end => return Ok(None),
         End::Whole => reader.offset - end,
         End::Torn(bytes) => reader.offset - end + bytes,
@@ -374,7 +413,8 @@ fn replay_record(record: Record, live: &mut LiveBytes, jobs: &mut dyn Jobs) {
                 live.delete(id, put_len(&job));
             }
         }
-        Record::Mark(_) => {}
+        Record::Taken(next, _) => live.next_id = live.next_id.max(next),
+        Record::Mark(_) | Record::Copies => {}
     }
 }
 

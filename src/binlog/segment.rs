@@ -1,19 +1,14 @@
-//! Reading a segment's file: which program wrote it, its records one by one,
-//! and whether bytes that are no record are an unfinished end or damage.
+//! Reading a segment's file: its records one by one, and whether bytes that are no record
+//! are an unfinished end or damage.
 
 use super::error::Error;
 use super::format::{
     FRAME_LEN, Frame, HEADER_LEN, Header, Place, Record, VERSION, segment_name, segment_number,
 };
-use super::import;
 use super::storage::{CHUNK, File, Storage};
 use crate::protocol::TubeName;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
-
-/// How many bytes of a file's start are read to find out which program wrote
-/// it.
-const HEAD_LEN: usize = 1024;
 
 /// A file with the name of a segment. It is opened only while it is read: there
 /// may be more of these files than a process can have open.
@@ -23,74 +18,63 @@ pub struct Found {
     storage: Arc<dyn Storage>,
     /// How long it is, in bytes.
     pub len: u64,
-    /// Which program wrote it.
-    pub kind: Kind,
+    /// Its header, or what is wrong with it.
+    pub header: Result<Header, &'static str>,
     /// The salt of its frames.
     salt: u32,
 }
 
-/// Which program wrote a file.
-#[derive(Clone, Copy)]
-pub enum Kind {
-    /// We did: it is a segment.
-    Segment(Header),
-    /// beanstalkd did.
-    Beanstalkd(import::Format),
-    /// None: there are only zeros in it, or no byte. beanstalkd leaves such
-    /// files.
-    Nothing,
-    /// Its kind is unknown; this is what is wrong at its start.
-    Damaged(&'static str),
-}
-
-/// All files with the name of a segment, by number, or why it is unknown what they are.
-pub fn find(storage: &Arc<dyn Storage>) -> Result<BTreeMap<u32, Result<Found, Error>>, Error> {
-    let found = |number| (number, Found::read(storage.clone(), number));
-    Ok(numbers(&**storage)?.into_iter().map(found).collect())
-}
-
-/// The numbers of these files.
-pub(super) fn numbers(storage: &dyn Storage) -> Result<BTreeSet<u32>, Error> {
+/// The files with these names, by number; or why a file cannot be read.
+pub(super) fn find<T>(
+    storage: &Arc<dyn Storage>,
+    number_of: impl Fn(&str) -> Option<u32>,
+    read: impl Fn(Arc<dyn Storage>, u32) -> Result<T, Error>,
+) -> Result<BTreeMap<u32, Result<T, Error>>, Error> {
     let names = storage.list().map_err(Error::on("list", "the files"))?;
-    let numbers = names.iter().filter_map(|name| segment_number(name));
-    Ok(numbers.collect())
+    let numbers = names.iter().filter_map(|name| number_of(name));
+    Ok(numbers
+        .map(|number| (number, read(storage.clone(), number)))
+        .collect())
 }
 
 impl Found {
+    /// All files with the name of a segment.
+    pub(super) fn all(
+        storage: &Arc<dyn Storage>,
+    ) -> Result<BTreeMap<u32, Result<Found, Error>>, Error> {
+        find(storage, segment_number, Found::read)
+    }
+
     /// Opens a file and reads its start.
     fn read(storage: Arc<dyn Storage>, number: u32) -> Result<Found, Error> {
-        let mut window = Window::open(&*storage, number)?;
-        let start = window.at(0, HEAD_LEN)?.to_vec();
-        let mut found = Found {
-            number,
-            storage,
-            len: window.len,
-            kind: Kind::Nothing,
-            salt: 0,
-        };
-        if let Some(version) = Header::other_version(&start) {
+        let name = segment_name(number);
+        let mut window = Window::open(&*storage, &name)?;
+        let start = window.at(0, (HEADER_LEN + FRAME_LEN) as usize)?;
+        if let Some(version) = Header::other_version(start) {
             return Err(Error::Refused(format!(
-                "{} is of version {version} of the format, and this program reads only version {VERSION}; nothing was changed; start the beanpoled that wrote it, and move its jobs with `beanpole dump` and `beanpole load`",
-                found.name()
+                "{name} is of version {version} of the format, and this program reads only version {VERSION}; nothing was changed; start the beanpoled that wrote it, and move its jobs with `beanpole dump` and `beanpole load`",
             )));
         }
-        found.kind = match (import::Format::of(&start), Header::decode(&start, number)) {
-            (Some(format), _) => Kind::Beanstalkd(format),
-            (None, Ok(header)) => Kind::Segment(header),
-            (None, Err(flaw)) if found.last_set_byte(0)?.is_some() => Kind::Damaged(flaw),
-            (None, Err(_)) if found.len > 0 && found.storage.is_shared() => Kind::Damaged(
-                "it holds only zeros here, though another machine may have written to it",
-            ),
-            (None, Err(_)) => Kind::Nothing,
-        };
+        let header = Header::decode(start, number);
         let first = start.get(HEADER_LEN as usize..);
         let first = first.and_then(|start| Frame::read(start.first_chunk()?));
-        found.salt = match found.kind {
-            Kind::Segment(header) => header.salt,
-            // If the header is lost, the salt follows from the first frame.
-            _ => first.map_or(0, |frame| frame.salt_in(found.place(HEADER_LEN))),
+        let place = Place {
+            number,
+            salt: 0,
+            offset: HEADER_LEN,
         };
-        Ok(found)
+        // If the header is lost, the salt follows from the first frame.
+        let salt = header.map_or_else(
+            |_| first.map_or(0, |frame| frame.salt_in(place)),
+            |header| header.salt,
+        );
+        Ok(Found {
+            number,
+            len: window.len,
+            storage,
+            header,
+            salt,
+        })
     }
 
     /// A place in it.
@@ -102,50 +86,29 @@ impl Found {
         }
     }
 
-    /// The header, if it is a segment of our own.
-    pub fn header(&self) -> Option<Header> {
-        match self.kind {
-            Kind::Segment(header) => Some(header),
-            Kind::Beanstalkd(_) | Kind::Nothing | Kind::Damaged(_) => None,
-        }
-    }
-
-    /// Whether there is nothing in it.
-    pub fn is_nothing(&self) -> bool {
-        matches!(self.kind, Kind::Nothing)
-    }
-
     /// Its name.
     pub fn name(&self) -> String {
         segment_name(self.number)
     }
 
     /// A window for reading it piece by piece.
-    pub(super) fn window(&self) -> Result<Window, Error> {
-        Window::open(&*self.storage, self.number)
+    fn window(&self) -> Result<Window, Error> {
+        Window::open(&*self.storage, &self.name())
+    }
+
+    /// Its header; an error if that is damaged.
+    pub fn sound_header(&self) -> Result<Header, Error> {
+        self.header.map_err(|flaw| self.damaged(0, flaw))
     }
 
     /// The error that says what is wrong with it, and where.
-    pub fn damaged(&self, offset: u64, flaw: impl Into<String>) -> Error {
-        Error::damaged(self.number, offset, flaw.into())
-    }
-
-    /// The offset of the last byte that is not zero, at or after an offset.
-    pub fn last_set_byte(&self, offset: u64) -> Result<Option<u64>, Error> {
-        let (mut window, mut last) = (self.window()?, None);
-        for at in (offset..self.len).step_by(CHUNK) {
-            let bytes = window.at(at, CHUNK)?;
-            if !is_all_zeros(bytes) {
-                let index = bytes.iter().rposition(|byte| *byte != 0);
-                last = index.map(|index| at + index as u64);
-            }
-        }
-        Ok(last)
+    pub(super) fn damaged(&self, offset: u64, flaw: impl Into<String>) -> Error {
+        Error::damaged(&self.name(), offset, flaw.into())
     }
 
     /// The offset of the first frame at or after `from` that is valid in its
     /// place and that `is_wanted` accepts.
-    pub fn find_frame(
+    fn find_frame(
         &self,
         from: u64,
         is_wanted: impl Fn(&Frame, u64) -> bool,
@@ -178,20 +141,19 @@ pub(super) struct Window {
     name: String,
     file: Arc<dyn File>,
     /// How long the file is, in bytes.
-    len: u64,
+    pub len: u64,
     /// The offset of the first of these bytes.
     from: u64,
     bytes: Vec<u8>,
 }
 
 impl Window {
-    fn open(storage: &dyn Storage, number: u32) -> Result<Window, Error> {
-        let name = segment_name(number);
-        let file = storage.open_to_read(&name);
-        let file = file.map_err(Error::on("open", name.as_str()))?;
+    pub fn open(storage: &dyn Storage, name: &str) -> Result<Window, Error> {
+        let file = storage.open_to_read(name);
+        let file = file.map_err(Error::on("open", name))?;
         Ok(Window {
-            len: file.len().map_err(Error::on("read", name.as_str()))?,
-            name,
+            len: file.len().map_err(Error::on("read", name))?,
+            name: name.to_owned(),
             file,
             from: 0,
             bytes: Vec::new(),
@@ -199,7 +161,7 @@ impl Window {
     }
 
     /// This many bytes from an offset on, or fewer where the file ends.
-    pub(super) fn at(&mut self, offset: u64, len: usize) -> Result<&[u8], Error> {
+    pub fn at(&mut self, offset: u64, len: usize) -> Result<&[u8], Error> {
         let left = self.len.saturating_sub(offset);
         let within = |len: usize| usize::try_from(left).unwrap_or(len).min(len);
         let wanted = within(len);
@@ -211,6 +173,19 @@ impl Window {
             read.map_err(Error::on("read", self.name.as_str()))?;
         }
         Ok(&self.bytes[(offset - self.from) as usize..][..wanted])
+    }
+
+    /// The offset of the last byte that is not zero, at or after an offset.
+    pub fn last_set_byte(&mut self, offset: u64) -> Result<Option<u64>, Error> {
+        let mut last = None;
+        for at in (offset..self.len).step_by(CHUNK) {
+            let bytes = self.at(at, CHUNK)?;
+            if !is_all_zeros(bytes) {
+                let index = bytes.iter().rposition(|byte| *byte != 0);
+                last = index.map(|index| at + index as u64);
+            }
+        }
+        Ok(last)
     }
 }
 
@@ -246,7 +221,7 @@ pub struct Reader<'a> {
     /// Where to search for later frames if no valid record begins at `offset`. If a frame is
     /// at `offset`, this is after its record, whose body may contain bytes that look like
     /// frames.
-    pub later: u64,
+    later: u64,
     /// Where the records end, if the next segment says that.
     end: Option<u64>,
     /// Of the last put.
@@ -257,10 +232,6 @@ impl<'a> Reader<'a> {
     /// A reader of this file, from an offset on. The records end where the next segment's
     /// header says, if there is one, or before the first bytes that are no record.
     pub fn new(found: &'a Found, offset: u64, end: Option<u64>) -> Result<Reader<'a>, Error> {
-        if let Some(end) = end.filter(|end| *end > found.len) {
-            let flaw = format!("the file ends where its records go on to {end}");
-            return Err(found.damaged(found.len, flaw));
-        }
         Ok(Reader {
             found,
             window: found.window()?,
@@ -304,11 +275,24 @@ impl<'a> Reader<'a> {
         Ok(frame.filter(|frame| frame.belongs_to(self.found.place(self.offset))))
     }
 
+    /// After a flaw: continues at the next frame that is valid, and returns how many bytes
+    /// are left out. Returns false if no frame follows.
+    pub fn resume(&mut self) -> Result<(u64, bool), Error> {
+        let end = self.end.unwrap_or(u64::MAX).min(self.found.len);
+        let next = self.found.find_frame(self.later, |_, at| at < end)?;
+        let from = std::mem::replace(&mut self.offset, next.unwrap_or(end));
+        Ok((self.offset.saturating_sub(from), next.is_some()))
+    }
+
     /// Checks what follows the records. If there is a next segment, its header
     /// says where they end. In the newest one an unfinished write may follow; but it
     /// is damage if a later frame says that this offset had been synced.
     pub fn end(&mut self) -> Result<End, Error> {
         let (found, offset) = (self.found, self.offset);
+        if let Some(end) = self.end.filter(|end| *end > found.len) {
+            let flaw = format!("the file ends where its records go on to {end}");
+            return Err(found.damaged(found.len, flaw));
+        }
         if let Some(end) = self.end {
             let flaw =
                 "there is no valid record here, though the next segment says that one was written";
@@ -320,7 +304,7 @@ impl<'a> Reader<'a> {
         if self.frame()?.is_some_and(|frame| frame.is_continued()) {
             return Ok(End::Continued);
         }
-        let Some(last) = found.last_set_byte(offset)? else {
+        let Some(last) = self.window.last_set_byte(offset)? else {
             return Ok(End::Whole);
         };
         let says_synced = |frame: &Frame, at| frame.synced(at) > offset;

@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn a_part_of_a_long_file_is_written_again_piece_by_piece() {
         let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("binlog.1");
+        let path = directory.path().join("segment.1");
         let bytes: Vec<u8> = (0..600_000u32).map(|index| (index % 251) as u8).collect();
         fs::write(&path, &bytes).unwrap();
         let file = fs::OpenOptions::new().read(true).write(true).open(&path);

@@ -212,7 +212,7 @@ impl Tail {
         let len = record.len();
         let (rest, longest) = match &record {
             Record::Put(job) => (self.rest_for_puts(), put_len(job)),
-            Record::Update(_) | Record::Delete(_) | Record::Mark(_) => (self.rest(), len),
+            _ => (self.rest(), len),
         };
         if rest < longest {
             self.begin_segment(longest);
@@ -894,7 +894,7 @@ mod tests {
         let jobs = jobs(20, 0);
         let mut tail = with_garbage(&jobs);
         let full = ErrorKind::StorageFull.into();
-        tail.no_room = Some(Error::on("create", "binlog.spare")(full));
+        tail.no_room = Some(Error::on("create", "segment.spare")(full));
         tail.append(&[UPDATE], &jobs);
         let round = UPDATE_LEN * 8 * (20 * PUT_LEN) / 4096;
         assert_eq!(tail.migrated, (4 * UPDATE_LEN + round).div_ceil(PUT_LEN));
@@ -954,7 +954,7 @@ mod tests {
 
     fn on_a_full_disk(mut tail: Tail) -> Tail {
         let full = ErrorKind::StorageFull.into();
-        tail.no_room = Some(Error::on("create", "binlog.spare")(full));
+        tail.no_room = Some(Error::on("create", "segment.spare")(full));
         tail
     }
 

@@ -103,11 +103,8 @@ fn the_newest_segment_cut_at_any_byte_gives_all_complete_changes_before_the_cut(
     for len in 0..=end_of(&bytes) + 1 {
         let cut = with(&disk, &newest, &bytes[..len]);
         if len < 44 {
-            let flaw = match len {
-                0 => "there is nothing in it, though there was",
-                _ => "the file ends within its header",
-            };
-            assert_refusal(&cut, &format!("{newest} is damaged at offset 0: {flaw}"));
+            let told = format!("{newest} is damaged at offset 0: the file ends within its header");
+            assert_refusal(&cut, &told);
             continue;
         }
         let opened = open(&cut);
@@ -197,7 +194,7 @@ fn damage_before_a_mark_is_named_rather_than_an_obsolete_segment() {
         assert!(server.put(90, random) && server.commit());
     }
     assert!(server.put(90, random) && server.commit());
-    let damaged = end_of(&disk.contents("binlog.4")) - 1;
+    let damaged = end_of(&disk.contents("segment.4")) - 1;
     let ids: Vec<JobId> = server.jobs.keys().copied().collect();
     for id in &ids[..ids.len() - 1] {
         server.delete(*id);
@@ -208,10 +205,10 @@ fn damage_before_a_mark_is_named_rather_than_an_obsolete_segment() {
         }
     }
     server.log.close().unwrap();
-    assert!(!disk.names().contains(&"binlog.1".to_owned()));
-    let bytes = flipped(&disk.contents("binlog.4"), damaged);
-    let damaged = with(&disk, "binlog.4", &bytes);
-    assert_refusal(&damaged, "binlog.4 is damaged at offset ");
+    assert!(!disk.names().contains(&"segment.1".to_owned()));
+    let bytes = flipped(&disk.contents("segment.4"), damaged);
+    let damaged = with(&disk, "segment.4", &bytes);
+    assert_refusal(&damaged, "segment.4 is damaged at offset ");
     assert!(refusal(&damaged).contains("`beanpole binlog repair DIR"));
 }
 
@@ -295,7 +292,7 @@ fn a_first_start_needs_nothing_but_the_first_segment() {
     let told: Vec<_> = starts.collect();
     let named = told
         .iter()
-        .rposition(|told| told.contains(": cannot sync the name of binlog.1"));
+        .rposition(|told| told.contains(": cannot sync the name of segment.1"));
     let (first, others) = told.split_at(1 + named.unwrap());
     assert!(
         first.iter().all(|told| told.contains(": cannot ")),
@@ -327,9 +324,9 @@ fn a_read_error_within_a_record_is_not_reported_as_damage() {
 #[test]
 fn an_empty_prepared_segment_is_removed_at_start() {
     let (disk, _, jobs) = log(true);
-    disk.put("binlog.spare", b"");
+    disk.put("segment.spare", b"");
     assert_eq!(open(&disk).jobs, jobs);
-    assert!(!disk.names().contains(&"binlog.spare".into()));
+    assert!(!disk.names().contains(&"segment.spare".into()));
 }
 
 #[test]
@@ -350,14 +347,14 @@ fn a_segment_under_the_name_of_another_and_a_foreign_file_are_refused() {
         let told = format!("{last} is damaged at offset 0: {flaw}");
         assert_refusal(&with(&disk, last, &bytes), &told);
     }
-    let bytes = flipped(&disk.contents("binlog.1"), 20);
-    let told = "binlog.1 is damaged at offset 0: the checksum of its header is wrong";
-    assert_refusal(&with(&disk, "binlog.1", &bytes), told);
+    let bytes = flipped(&disk.contents("segment.1"), 20);
+    let told = "segment.1 is damaged at offset 0: the checksum of its header is wrong";
+    assert_refusal(&with(&disk, "segment.1", &bytes), told);
     // Files with other names are ignored.
     disk.put("notes", b"mine");
-    disk.put("binlog.old", b"mine");
+    disk.put("segment.old", b"mine");
     open(&disk);
-    assert_eq!(disk.contents("binlog.old"), b"mine");
+    assert_eq!(disk.contents("segment.old"), b"mine");
 }
 
 #[test]
@@ -383,14 +380,15 @@ fn a_log_that_lost_all_its_segments_is_not_taken_for_a_new_one() {
     let (disk, _, jobs) = log(true);
     let (names, prepared) = segments(&disk);
     let disk = without(&disk, &names[1..]);
-    let len = disk.contents("binlog.1").len();
-    let told = "all segments are missing or empty, though binlog.spare3 shows that there were \
-        some; nothing was changed; put them back, or save what can be read to a new directory \
-        with `beanpole binlog repair DIR NEW`";
+    let len = disk.contents("segment.1").len();
+    let told = "all segments are missing, though segment.spare3 shows that there were some; \
+        nothing was changed; put them back, or save what can be read to a new directory with \
+        `beanpole binlog repair DIR NEW`";
     for nothing in [vec![], vec![0; len]] {
-        assert_eq!(refusal(&with(&disk, "binlog.1", &nothing)), told);
+        let empty = with(&disk, "segment.1", &nothing);
+        assert_refusal(&empty, "segment.1 is damaged at offset 0: ");
     }
-    disk.remove_file("binlog.1");
+    disk.remove_file("segment.1");
     assert_eq!(refusal(&disk), told);
     assert!(!jobs.is_empty() && open(&without(&disk, &prepared)).jobs.is_empty());
 }
@@ -447,9 +445,9 @@ fn an_unreadable_obsolete_segment_does_not_prevent_a_start() {
         assert_eq!(opened.jobs, jobs);
         let told: &[&str] = match flaw {
             Some(_) => &[
-                "left alone, since it is not needed: cannot open binlog.1 in the binlog directory: split brain",
+                "left alone, since it is not needed: cannot open segment.1 in the binlog directory: split brain",
             ],
-            None => &[],
+            None => &["removed segment.1: it was not needed any more"],
         };
         assert_eq!(opened.notices, told);
         assert_eq!(copy.names().contains(&oldest), flaw.is_some());
@@ -465,7 +463,7 @@ fn an_obsolete_segment_that_cannot_be_removed_is_reported_and_stops_no_put() {
         let (told, events) = mpsc::channel();
         let tell = move |event: Event<'_>| told.send(format!("{event:?}")).unwrap();
         server.log.spawn_threads(tell).unwrap();
-        disk.forbid("binlog.1", Forbidden::Everything);
+        disk.forbid("segment.1", Forbidden::Everything);
         let random = &mut Random::new(5);
         while server.log.stats().current_index < 12 {
             let id = *server.jobs.keys().next().unwrap();
@@ -476,7 +474,7 @@ fn an_obsolete_segment_that_cannot_be_removed_is_reported_and_stops_no_put() {
             }
         }
         let event = events.recv().unwrap();
-        let told = "cannot remove binlog.1 in the binlog directory: split brain";
+        let told = "cannot remove segment.1 in the binlog directory: split brain";
         assert!(
             event.starts_with("NotRemoved") && event.contains(told),
             "{event}"
@@ -484,7 +482,7 @@ fn an_obsolete_segment_that_cannot_be_removed_is_reported_and_stops_no_put() {
         server.log.close().unwrap();
         assert_eq!(events.recv().ok(), None, "and that is all");
         let copy = disk.state().kill();
-        copy.forbid("binlog.1", Forbidden::Everything);
+        copy.forbid("segment.1", Forbidden::Everything);
         let opened = open(&copy);
         assert_eq!(opened.jobs, server.jobs);
         assert!(opened.notices[0].contains("split brain"));
@@ -530,7 +528,7 @@ fn a_torn_tail_with_a_frame_in_a_body_is_not_reported_as_damage() {
 
 /// The salt of the first segment.
 fn salt_of(disk: &Disk) -> u32 {
-    u32::from_le_bytes(disk.contents("binlog.1")[36..40].try_into().unwrap())
+    u32::from_le_bytes(disk.contents("segment.1")[36..40].try_into().unwrap())
 }
 
 /// The frame of a record at this offset of the first segment.
@@ -550,13 +548,13 @@ fn frame(salt: u32, offset: u64, record: &[u8]) -> Vec<u8> {
 #[test]
 fn an_intact_record_that_no_server_writes_is_damage() {
     let (disk, _) = log_of_one(10);
-    let mut bytes = disk.contents("binlog.1");
+    let mut bytes = disk.contents("segment.1");
     let end = end_of(&bytes);
     let nonsense = [&frame(salt_of(&disk), end as u64, b"?")[..], b"?"].concat();
     bytes[end..end + nonsense.len()].copy_from_slice(&nonsense);
     let told =
-        format!("binlog.1 is damaged at offset {end}: the checksum of this record is right, but");
-    assert_refusal(&with(&disk, "binlog.1", &bytes), &told);
+        format!("segment.1 is damaged at offset {end}: the checksum of this record is right, but");
+    assert_refusal(&with(&disk, "segment.1", &bytes), &told);
 }
 
 /// `spoilt` is the part of the record that a power cut makes zeros.
@@ -565,7 +563,7 @@ fn forge(knows_salt: bool, spoilt: Range<usize>) {
     let mut server = Server::new(start_with(&disk, SyncMode::Never, 8192).ok().unwrap());
     assert!(server.put(10, &mut Random::new(1)) && server.commit());
     let first = server.jobs[&JobId(1)].clone();
-    let written = disk.contents("binlog.1");
+    let written = disk.contents("segment.1");
     let put_at = end_of(&written) as u64;
     // What comes before the body is as long as that of the first job.
     let body_at = put_at + (put_at - 44 - first.body.wire().len() as u64);
@@ -585,10 +583,10 @@ fn forge(knows_salt: bool, spoilt: Range<usize>) {
     let jobs = Jobs::from([(JobId(1), first), (JobId(2), second)]);
     let end = server.log.append(&[Change::Put(JobId(2))], &jobs);
     server.log.commit(end).unwrap();
-    let mut bytes = disk.contents("binlog.1");
+    let mut bytes = disk.contents("segment.1");
     assert_eq!(&bytes[forged_at as usize..][16..18], delete);
     bytes[put_at as usize..][spoilt].fill(0);
-    let opened = open(&with(&disk, "binlog.1", &bytes));
+    let opened = open(&with(&disk, "segment.1", &bytes));
     assert_eq!(opened.jobs.into_keys().collect::<Vec<_>>(), [JobId(1)]);
     // Without its frame, the rest of a body may be left from an earlier use of
     // the file.
@@ -600,13 +598,13 @@ fn forge(knows_salt: bool, spoilt: Range<usize>) {
 fn a_segment_of_an_earlier_version_is_named_and_left_alone() {
     let disk = Disk::default();
     open(&disk);
-    let mut bytes = disk.contents("binlog.1");
+    let mut bytes = disk.contents("segment.1");
     bytes[8] = 4;
     let crc = crc32fast::hash(&bytes[..40]);
     bytes[40..44].copy_from_slice(&crc.to_le_bytes());
-    let earlier = with(&disk, "binlog.1", &bytes);
-    let told = "binlog.1 is of version 4 of the format, and this program reads only version 5; \
+    let earlier = with(&disk, "segment.1", &bytes);
+    let told = "segment.1 is of version 4 of the format, and this program reads only version 5; \
         nothing was changed; start the beanpoled that wrote it, and move its jobs with ";
     assert_refusal(&earlier, told);
-    assert_eq!(earlier.contents("binlog.1"), bytes);
+    assert_eq!(earlier.contents("segment.1"), bytes);
 }

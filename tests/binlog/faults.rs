@@ -29,7 +29,7 @@ fn a_first_start_that_finds_less_room_than_the_file_system_says_fails_and_leaves
         };
         let (started, left) = (1..).find_map(refused).unwrap();
         let error = started.unwrap_err().to_string();
-        assert!(error.starts_with("cannot prepare binlog.spare"), "{error}");
+        assert!(error.starts_with("cannot prepare segment.spare"), "{error}");
         assert!(left.is_empty(), "{left:?}");
     }
 }
@@ -49,7 +49,7 @@ fn a_segment_takes_an_eighth_of_the_room_if_that_is_less_than_asked_for() {
         let opened = start_with(&disk, SyncMode::Always, 2 * SIZE).unwrap();
         assert_eq!(opened.notices, told, "{capacity}");
         opened.binlog.flush_and_recycle().unwrap();
-        assert_eq!(disk.contents("binlog.spare2").len() as u64, len);
+        assert_eq!(disk.contents("segment.spare2").len() as u64, len);
     }
     let disk = Disk::default();
     disk.set_capacity(Some(16 * SIZE));
@@ -105,7 +105,7 @@ fn a_rename_without_room_is_repeated_after_a_prepared_segment_is_removed() {
     };
     assert!(renames(0, None) > 5);
     assert!(renames(1, None) > 5);
-    assert_eq!(renames(0, Some("binlog.spare3")), 1);
+    assert_eq!(renames(0, Some("segment.spare3")), 1);
 }
 
 #[test]

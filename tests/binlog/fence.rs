@@ -64,14 +64,14 @@ impl Machine {
     fn take_over(&self) -> Server {
         self.shared.holder.store(self.number, Ordering::SeqCst);
         let names = self.shared.disk.names().into_iter();
-        let prepared = names.filter(|name| name.starts_with("binlog.spare"));
+        let prepared = names.filter(|name| name.starts_with("segment.spare"));
         prepared.for_each(|name| self.shared.disk.remove_file(&name));
         Server::new(self.open().unwrap_or_else(|error| panic!("{error}")))
     }
 
     fn own_name(&self, name: &str) -> String {
         match name {
-            _ if name.starts_with("binlog.spare") => format!("{name}.{}", self.number),
+            _ if name.starts_with("segment.spare") => format!("{name}.{}", self.number),
             _ => name.to_owned(),
         }
     }
@@ -108,7 +108,7 @@ impl Storage for Machine {
     fn list(&self) -> io::Result<Vec<String>> {
         let suffix = format!(".{}", self.number);
         let own = |name: String| match name.strip_suffix(&suffix) {
-            Some(own) if own.starts_with("binlog.spare") => own.to_owned(),
+            Some(own) if own.starts_with("segment.spare") => own.to_owned(),
             _ => name,
         };
         Ok(self.shared.disk.list()?.into_iter().map(own).collect())
@@ -265,7 +265,7 @@ fn lose_the_lock_at(operation: u64) -> bool {
     }
     let why = loser.log.failure().expect("it has failed").to_string();
     assert!(
-        why.contains("another machine has it") || why.contains("binlog.spare"),
+        why.contains("another machine has it") || why.contains("segment.spare"),
         "{why}"
     );
     assert!(serve(&mut winner, 2, random), "operation {operation}");
@@ -300,7 +300,7 @@ fn a_lock_lost_during_a_takeover_neither_loses_nor_doubles_a_job() {
         let loser = first.open();
         let Some(winner) = taken.lock().unwrap().take() else {
             println!("the lock was lost at each of {operation} operations");
-            return assert!(operation > 30);
+            return assert!(operation > 20);
         };
         if let Ok(opened) = loser {
             let mut loser = Server::new(opened);
@@ -343,17 +343,16 @@ fn a_stale_page_cache_does_not_mislead_a_server_that_takes_over() {
 
 #[test]
 fn a_needed_segment_of_zeros_is_refused_as_a_possible_stale_cache() {
-    for (len, is_taken) in [(0, true), (SIZE as usize, false)] {
+    for len in [0, SIZE as usize] {
         let shared = Shared::default();
-        shared.disk.put("binlog.1", &vec![0; len]);
-        let told = Machine::new(&shared, 0).open().err();
-        let told = told.map(|error| error.to_string());
-        assert_eq!(told.is_none(), is_taken);
-        if let Some(told) = told {
-            let why = "binlog.1 is damaged at offset 0: it holds only zeros here, though another machine may have written to it; ";
-            assert!(told.starts_with(why), "{told}");
-            assert_eq!(shared.disk.contents("binlog.1"), vec![0; len]);
-        }
+        shared.disk.put("segment.1", &vec![0; len]);
+        let refused = Machine::new(&shared, 0).open().err();
+        let why = refused.expect("a refusal").to_string();
+        assert!(
+            why.starts_with("segment.1 is damaged at offset 0: "),
+            "{why}"
+        );
+        assert_eq!(shared.disk.contents("segment.1"), vec![0; len]);
     }
 }
 
@@ -366,7 +365,7 @@ fn segments_without_jobs_are_removed_after_a_start_even_if_nothing_is_written() 
     log.spawn_threads(|_| ()).unwrap();
     let is_gone = |_: u32| {
         thread::sleep(Duration::from_millis(1));
-        !shared.disk.names().contains(&"binlog.1".to_owned())
+        !shared.disk.names().contains(&"segment.1".to_owned())
     };
     assert!((0..10_000).any(is_gone), "{:?}", shared.disk.names());
     log.close().unwrap();
@@ -375,7 +374,7 @@ fn segments_without_jobs_are_removed_after_a_start_even_if_nothing_is_written() 
 /// Removes what other servers have prepared, as each server does when it gets the lock.
 fn remove_prepared(disk: &Disk) {
     let names = disk.names().into_iter();
-    let prepared = names.filter(|name| name.starts_with("binlog.spare"));
+    let prepared = names.filter(|name| name.starts_with("segment.spare"));
     prepared.for_each(|name| disk.remove_file(&name));
 }
 

@@ -114,6 +114,8 @@ pub fn apply(jobs: &mut Jobs, entry: &Record) {
         Record::Delete(id) => {
             jobs.remove(id).unwrap();
         }
-        Record::Mark(_) => unreachable!("no change is one"),
+        Record::Mark(_) | Record::Copies | Record::Taken(..) => {
+            unreachable!("no change is one")
+        }
     }
 }

@@ -3,6 +3,7 @@
 use crate::disk::{Disk, Random, Survival};
 use crate::model::{Jobs, SIZE, Server, open, refusal, start};
 use crate::search;
+use beanpole::binlog::format::Header;
 use beanpole::binlog::import;
 use beanpole::engine::{Counters, JobFields, StoredJob, StoredState, Time};
 use beanpole::protocol::{Body, JobId, Priority, Seconds, TubeName};
@@ -318,7 +319,9 @@ fn a_power_cut_during_a_takeover_neither_loses_nor_doubles_a_job() {
             assert_eq!(opened.jobs, jobs, "seed {seed}");
             assert!(opened.next_id >= JobId(100));
             let again = open(&cut);
-            assert_eq!((&again.jobs, again.notices), (&jobs, vec![]), "seed {seed}");
+            assert_eq!(again.jobs, jobs, "seed {seed}");
+            let is_usual = |notice: &String| notice.starts_with("removed segment.");
+            assert!(again.notices.iter().all(is_usual), "{:?}", again.notices);
         }));
         open(&disk);
     }
@@ -425,57 +428,23 @@ fn a_file_with_an_incomplete_job_is_named_and_kept() {
     let opened = open(&disk);
     let ids: Vec<u64> = opened.jobs.keys().map(|id| id.0).collect();
     assert_eq!(ids, [1, 3, 4, 5]);
-    let told = "binlog.1 is kept: job 2 is not whole, its body does not end in CR LF";
+    let told =
+        "binlog.1 is kept as binlog.1.kept: job 2 is not whole, its body does not end in CR LF";
     assert_eq!(
         opened.notices,
         [told, "took over 4 jobs from 4 binlog files of beanstalkd"]
     );
-    assert_eq!(disk.contents("binlog.1"), files[0].1);
-    for gone in ["binlog.2", "binlog.3", "binlog.4"] {
-        assert!(!disk.names().contains(&gone.to_owned()), "{gone}");
-    }
-    // The notice comes at each start, until somebody removes the file. But the
-    // jobs are taken over only once.
+    assert_eq!(disk.contents("binlog.1.kept"), files[0].1);
+    let is_theirs = |name: &String| name.starts_with("binlog.");
+    let theirs: Vec<String> = disk.names().into_iter().filter(is_theirs).collect();
+    assert_eq!(theirs, ["binlog.1.kept"]);
+    // The jobs are taken over only once, and the other jobs in that file stay deleted.
     let mut server = Server::new(opened);
     server.delete(JobId(1));
     server.commit();
     drop(server);
     let again = open(&disk);
-    assert_eq!(
-        (again.jobs.len(), again.notices),
-        (3, vec![told.to_owned()])
-    );
-    disk.remove_file("binlog.1");
-    assert_eq!(open(&disk).notices, Vec::<String>::new());
-}
-
-/// It is read again only for the message about it.
-#[test]
-fn a_kept_file_that_cannot_be_read_keeps_no_obsolete_segment() {
-    let disk = disk_with(&[("binlog.1", version_7(&[put(1, b"torn\0\0")]))]);
-    let mut server = Server::new(open(&disk));
-    let obsolete = disk.contents("binlog.2");
-    while server.log.stats().oldest_index < 3 {
-        assert!(server.put(900, &mut Random::new(1)) && server.commit());
-        let id = *server.jobs.keys().next().unwrap();
-        server.delete(id);
-    }
-    assert!(server.commit() && server.log.flush_and_recycle().is_ok());
-    drop(server);
-    // The power failed before its removal was on the disk.
-    disk.put("binlog.2", &obsolete);
-    let mut told = 0;
-    for operation in 1..30 {
-        let disk = disk.state().kill();
-        disk.fail_at(disk.operations() + operation, ErrorKind::Other);
-        let notices = start(&disk).map_or(vec![], |opened| opened.notices);
-        let unread = "left alone, since it is not needed: cannot read binlog.1 ";
-        if notices.iter().any(|notice| notice.starts_with(unread)) {
-            assert!(!disk.names().contains(&"binlog.2".to_owned()));
-            told += 1;
-        }
-    }
-    assert!(told > 1, "at its start, and later");
+    assert_eq!((again.jobs.len(), again.notices), (3, vec![]));
 }
 
 #[test]
@@ -513,8 +482,9 @@ fn a_file_with_bytes_that_are_no_record_is_named_and_kept() {
         let disk = disk_with(&[("binlog.1", file.clone())]);
         let opened = open(&disk);
         assert_eq!(opened.jobs.len(), 1);
-        assert_eq!(opened.notices[0], format!("binlog.1 is kept: {told}"));
-        assert_eq!(disk.contents("binlog.1"), file);
+        let kept = format!("binlog.1 is kept as binlog.1.kept: {told}");
+        assert_eq!(opened.notices[0], kept);
+        assert_eq!(disk.contents("binlog.1.kept"), file);
     }
 }
 
@@ -549,31 +519,93 @@ fn a_reader_of_arbitrary_bytes_never_panics() {
     }
 }
 
-#[test]
-fn a_file_added_by_beanstalkd_refuses_a_start_until_it_is_moved_away() {
+/// A log of ours with the jobs 1 to 3, in several segments.
+fn ours() -> (Disk, Jobs) {
     let disk = Disk::default();
     let mut server = Server::open(&disk);
-    server.put(1, &mut Random::new(1));
-    server.commit();
-    drop(server);
-    disk.put("binlog.2", &version_7(&[put(1, b"one\r\n")]));
-    let error = refusal(&disk);
-    let told = "binlog.2 was written by beanstalkd, in a directory that beanpoled uses; nothing \
-        was changed; move binlog.2 to a directory of its own: then this one can be started, and a \
-        start with -b on that one takes over the jobs in binlog.2";
-    assert_eq!(error, told);
-    disk.remove_file("binlog.2");
-    assert_eq!(open(&disk).jobs.len(), 1);
+    for _ in 0..3 {
+        assert!(server.put(1800, &mut Random::new(1)) && server.commit());
+    }
+    assert!(server.log.stats().current_index > 1);
+    (disk, server.jobs)
 }
 
-/// Until a takeover is finished, beanstalkd has all the jobs. If it is started
-/// once more, it puts others into a file behind our copies, and may remove its
-/// oldest file.
+/// As after a rollback in place, or a start by habit. It does not see our files.
+#[test]
+fn jobs_that_beanstalkd_took_beside_our_files_are_taken_over_if_no_id_is_in_both() {
+    let (disk, mut jobs) = ours();
+    // It has removed its first file, and there was a job 2 in that, too.
+    let theirs = [becomes(2, BURIED, [0; 5]), put(7, b"seven\r\n")];
+    disk.put("binlog.2", &version_7(&theirs[1..]));
+    let opened = open(&disk);
+    let told = "took over 1 job from 1 binlog file of beanstalkd";
+    assert_eq!(opened.notices, [told]);
+    assert_eq!(opened.next_id, JobId(8));
+    jobs.insert(JobId(7), opened.jobs[&JobId(7)].clone());
+    assert_eq!(opened.jobs, jobs);
+    assert_eq!(open(&disk).jobs, jobs);
+    let (disk, _) = ours();
+    disk.put("binlog.2", &version_7(&theirs));
+    assert!(refusal(&disk).starts_with("job 2 is in the files of beanstalkd"));
+}
+
+#[test]
+fn a_start_is_refused_and_changes_nothing_if_an_id_is_in_files_of_both() {
+    let (disk, _) = ours();
+    disk.put("binlog.1", &version_7(&[put(3, b"three\r\n")]));
+    let contents = |disk: &Disk| {
+        let names = disk.names();
+        let files = names.into_iter().map(|name| (disk.contents(&name), name));
+        files.collect::<Vec<_>>()
+    };
+    let before = contents(&disk);
+    let told = "job 3 is in the files of beanstalkd (binlog.*) and in ours (segment.*), which \
+        cannot be one log; nothing was changed; move the files binlog.* to a directory of their \
+        own, start each server on its own, and move the jobs of beanstalkd with `beanpole dump` \
+        and `beanpole load`";
+    assert_eq!(refusal(&disk), told);
+    assert!(contents(&disk) == before);
+    disk.remove_file("binlog.1");
+    assert_eq!(open(&disk).jobs.len(), 3);
+}
+
+/// Whatever fails, and whenever the power is cut: the jobs of both are there once.
+#[test]
+fn a_takeover_beside_our_own_jobs_may_be_interrupted_at_any_operation() {
+    let (ours, mut jobs) = ours();
+    let moved = |id: &u64| put(id + 100, body_of(900));
+    let theirs = version_7(&[1, 2, 3, 4, 5, 6, 7, 8].each_ref().map(moved));
+    ours.put("binlog.1", &theirs);
+    jobs.extend(open(&ours.state().kill()).jobs);
+    assert_eq!(jobs.len(), 11);
+    let mut tried = 0;
+    for operation in 1.. {
+        for kind in [ErrorKind::StorageFull, ErrorKind::Other] {
+            let disk = ours.state().kill();
+            disk.fail_at(operation, kind);
+            let is_refused = start(&disk).is_err();
+            let Some(what) = disk.failed() else {
+                println!("{tried} takeovers failed");
+                return assert!(tried > 20);
+            };
+            tried += u32::from(is_refused);
+            for survival in [Survival::Nothing, Survival::Something, Survival::Everything] {
+                let cut = disk.state().cut(survival, &mut Random::new(operation));
+                assert_eq!(open(&cut).jobs, jobs, "{what}");
+                assert_eq!(open(&cut).jobs, jobs, "{what}");
+            }
+        }
+    }
+}
+
+/// Until a takeover is finished, beanstalkd has all the jobs. If it is started once more,
+/// it puts others into a new file, and may remove its oldest file. Afterwards, we have
+/// them.
 #[test]
 fn beanstalkd_may_be_started_again_after_a_takeover_that_was_interrupted() {
     let [first, second] = a_life();
     let third = vec![becomes(6, DELETED, [0; 5]), put(100, b"new\r\n")];
-    let mut copies = 0;
+    let (mut copies, mut clashes) = (0, 0);
     for operations in 0.. {
         let disk = disk_with(&[
             ("binlog.2", version_7(&first)),
@@ -583,44 +615,79 @@ fn beanstalkd_may_be_started_again_after_a_takeover_that_was_interrupted() {
         let is_over = start(&disk).is_ok();
         let disk = disk.state().kill();
         let names = disk.names();
-        if is_over || !names.contains(&"binlog.2".into()) {
+        if is_over || !names.contains(&"binlog.3".into()) {
             break;
         }
-        if open(&disk.state().kill()).notices.is_empty() {
-            // Nothing is taken over: its files are not needed any more, only not removed
-            // yet.
+        let notices = open(&disk.state().kill()).notices;
+        disk.put("binlog.4", &version_7(&third));
+        if notices[0].starts_with("removed ") {
+            // The copies count, and those files are not needed any more.
+            clashes += 1;
+            assert!(refusal(&disk).starts_with("job 6 is in the files of beanstalkd"));
             continue;
         }
-        let next = names.iter().map(|name| number_of(name)).max().unwrap() + 1;
-        copies += u32::from(next > 4);
-        disk.put(&format!("binlog.{next}"), &version_7(&third));
+        copies += u32::from(names.contains(&"segment.1".into()));
         let mut jobs = lives();
         jobs.remove(&JobId(6));
         let is_first_gone = operations % 2 == 1;
         if is_first_gone {
             disk.remove_file("binlog.2");
+            // This one was moved to the second file.
             jobs.retain(|_, job| job.fields.id == JobId(2));
         }
-        let opened = open(&disk);
-        let JobId(last) = *opened.jobs.keys().next_back().unwrap();
-        assert_eq!(last, 100, "{operations}: {names:?}");
-        let mut found = opened.jobs;
-        found.remove(&JobId(100));
-        if is_first_gone {
-            // This one was moved to the second file.
-            assert_eq!(found.keys().collect::<Vec<_>>(), [&JobId(2)]);
-        } else {
-            assert_eq!(found, jobs, "{operations}: {names:?}");
-        }
+        let mut found = open(&disk).jobs;
+        assert!(found.remove(&JobId(100)).is_some());
+        let ids = |jobs: &Jobs| jobs.keys().copied().collect::<Vec<_>>();
+        assert_eq!(ids(&found), ids(&jobs), "{operations}: {names:?}");
+        assert!(is_first_gone || found == jobs, "{operations}: {names:?}");
+        assert_eq!(open(&disk).jobs.len(), found.len() + 1);
     }
-    println!("{copies} times there were copies");
-    assert!(copies > 5);
+    println!("{copies} times there were copies, {clashes} times they counted");
+    assert!(copies > 5 && clashes > 0);
 }
 
-/// The number of a segment; 0 for other files.
-fn number_of(name: &str) -> u32 {
-    let number = name.strip_prefix("binlog.");
-    number.map_or(0, |number| number.parse().unwrap_or(0))
+/// A file that is not taken over is never lost, and beanstalkd leaves no gap.
+#[test]
+fn a_gap_in_the_files_of_beanstalkd_is_named() {
+    let files = [1, 2, 3].map(|id| (format!("binlog.{id}"), version_7(&[put(id, b"one\r\n")])));
+    let disk = disk_with(&[]);
+    files.iter().for_each(|(name, file)| disk.put(name, file));
+    disk.remove_file("binlog.2");
+    let names = disk.names();
+    let told = "binlog.2 is missing though jobs in it are needed; nothing was changed";
+    assert!(refusal(&disk).starts_with(told));
+    assert_eq!(disk.names(), names);
+    disk.put("binlog.2", &files[1].1);
+    assert_eq!(open(&disk).jobs.len(), 3);
+}
+
+/// The power failed before its removal was on the disk.
+#[test]
+fn only_a_file_that_matches_the_mark_of_a_takeover_is_removed() {
+    let file = version_7(&[put(1, b"one\r\n")]);
+    let disk = disk_with(&[("binlog.1", file.clone())]);
+    assert_eq!(open(&disk).jobs.len(), 1);
+    disk.put("binlog.1", &file);
+    let told = "removed 1 binlog file of beanstalkd, whose jobs were taken over before";
+    assert_eq!(open(&disk).notices, [told]);
+    assert!(!disk.names().contains(&"binlog.1".into()));
+    for (name, file) in [
+        ("binlog.2", file),
+        ("binlog.1", version_7(&[put(1, b"two\r\n")])),
+    ] {
+        disk.put(name, &file);
+        assert!(refusal(&disk).starts_with("job 1 is in the files of beanstalkd"));
+        disk.remove_file(name);
+    }
+}
+
+#[test]
+fn a_file_of_another_program_that_is_named_like_theirs_is_left_alone() {
+    let disk = disk_with(&[("binlog.1", version_7(&[put(1, b"one\r\n")]))]);
+    disk.put("binlog.2", b"neither of beanstalkd nor of ours");
+    let told = "binlog.2 is damaged at offset 0: beanstalkd does not begin a file like this";
+    assert!(refusal(&disk).starts_with(told));
+    assert_eq!(disk.names(), ["binlog.1", "binlog.2", "lock"]);
 }
 
 /// beanstalkd that is killed at its first start leaves a file of zeros.
@@ -646,21 +713,12 @@ fn jobs_of_beanstalkd_do_not_replace_a_segment_that_is_lost() {
         assert!(server.commit());
     }
     drop(server);
-    disk.remove_file("binlog.1");
-    disk.put("binlog.9", &version_7(&[put(1, b"one\r\n")]));
-    let error = refusal(&disk);
-    assert!(
-        error.starts_with("binlog.9 was written by beanstalkd"),
-        "{error}"
-    );
-}
-
-#[test]
-fn a_takeover_is_refused_if_a_file_has_the_last_possible_number() {
-    let name = format!("binlog.{}", u32::MAX - 1);
-    let disk = disk_with(&[(&name, version_7(&[put(1, b"one\r\n")]))]);
-    let flaw = "no file can come after one of this number";
-    assert!(refusal(&disk).contains(flaw));
+    disk.remove_file("segment.1");
+    disk.put("binlog.9", &version_7(&[put(100, b"one\r\n")]));
+    assert!(refusal(&disk).starts_with("segment.1 is missing"));
+    let disk = disk_with(&[("binlog.9", version_7(&[put(100, b"one\r\n")]))]);
+    disk.put("segment.spare2", b"");
+    assert!(refusal(&disk).starts_with("all segments are missing"));
 }
 
 /// The file that is kept has jobs, of which others were deleted later.
@@ -678,47 +736,32 @@ fn damage_in_the_mark_of_a_takeover_brings_back_no_job() {
     ]);
     let jobs = open(&disk).jobs;
     assert_eq!(jobs.keys().collect::<Vec<_>>(), [&JobId(2), &JobId(4)]);
-    let bytes = disk.contents("binlog.3");
+    let bytes = disk.contents("segment.1");
     let end = 1 + bytes.iter().rposition(|byte| *byte != 0).unwrap();
-    // Two marks, each with its frame.
-    for index in end - 36..end {
+    // That mark and another one, each with its frame.
+    for index in end - 46..end {
         let mut damaged = bytes.clone();
         damaged[index] ^= 1;
-        disk.put("binlog.3", &damaged);
+        disk.put("segment.1", &damaged);
         match start(&disk) {
             Ok(opened) => assert_eq!(opened.jobs, jobs, "{index}"),
-            Err(error) => assert!(error.to_string().starts_with("binlog.3 is damaged")),
+            Err(error) => assert!(error.to_string().starts_with("segment.1 is damaged")),
         }
     }
-}
-
-/// Somebody has put it back while the takeover was interrupted.
-#[test]
-fn a_damaged_file_before_those_of_beanstalkd_stays() {
-    let mut left_alone = 0;
-    for operations in 0.. {
-        let disk = disk_with(&[
-            ("binlog.1", vec![0; 4096]),
-            ("binlog.2", version_7(&[put(1, b"one\r\n")])),
-        ]);
-        disk.stop_after(operations);
-        if start(&disk).is_ok() {
-            break;
-        }
-        let disk = disk.state().kill();
-        disk.put("binlog.1", b"neither of beanstalkd nor of ours");
-        if start(&disk).is_ok() {
-            left_alone += 1;
-            assert!(disk.names().contains(&"binlog.1".into()), "{operations}");
-        }
-    }
-    assert!(left_alone > 0);
 }
 
 #[test]
 fn a_log_goes_on_and_starts_again_with_the_last_possible_number() {
-    let last_but_two = format!("binlog.{}", u32::MAX - 2);
-    let disk = disk_with(&[(&last_but_two, version_7(&[put(1, b"one\r\n")]))]);
+    let header = Header {
+        number: u32::MAX - 2,
+        oldest: u32::MAX - 2,
+        previous_end: 0,
+        next_id: JobId(1),
+        salt: 1,
+    };
+    let mut first = header.encode();
+    first.resize(4096, 0);
+    let disk = disk_with(&[(&format!("segment.{}", header.number), first)]);
     let mut server = Server::open(&disk);
     let random = &mut Random::new(1);
     while server.log.stats().current_index < u32::MAX {

@@ -109,10 +109,10 @@ fn offset_of(scene: &Scene, id: u64) -> usize {
 fn verify_names_damage_and_repair_saves_the_rest() {
     let scene = written_by_ours();
     let (offset, next) = (offset_of(&scene, 3), offset_of(&scene, 4));
-    damage(&scene, "jobs/binlog.1", offset + 20);
+    damage(&scene, "jobs/segment.1", offset + 20);
     let bytes = next - offset;
     let flaw = format!(
-        "binlog.1 at offset {offset}: {bytes} bytes cannot be read: there is no valid record here, though a later record says that one was synced"
+        "segment.1 at offset {offset}: {bytes} bytes cannot be read: there is no valid record here, though a later record says that one was synced"
     );
     scene.tell(&format!(
         "
@@ -137,11 +137,11 @@ fn verify_names_damage_and_repair_saves_the_rest() {
 #[test]
 fn verify_names_a_job_whose_put_record_is_lost() {
     let scene = written_by_ours();
-    damage(&scene, "jobs/binlog.1", offset_of(&scene, 6) + 30);
+    damage(&scene, "jobs/segment.1", offset_of(&scene, 6) + 30);
     scene.tell(
         "
         $ beanpole binlog verify jobs 2> error
-        binlog.1 at offset <any>
+        segment.1 at offset <any>
         job 6 is lost: no record says what it was
         damaged: 1 file, 12 records, 5 jobs live
         [1]",
@@ -152,7 +152,7 @@ fn verify_names_a_job_whose_put_record_is_lost() {
 fn verify_does_not_report_a_torn_tail_as_damage() {
     let scene = written_by_ours();
     // A record that was begun, and never finished.
-    let path = scene.folder.join("jobs/binlog.1");
+    let path = scene.folder.join("jobs/segment.1");
     let mut bytes = fs::read(&path).expect("a file");
     let end = bytes.iter().rposition(|byte| *byte != 0).expect("records") + 1;
     bytes[end..end + 30].fill(7);
@@ -192,15 +192,15 @@ fn live(scene: &Scene, flaw: &str) -> u64 {
 #[test]
 fn verify_continues_after_a_lost_header_and_a_truncated_file() {
     let scene = of_several_segments();
-    damage(&scene, "jobs/binlog.2", 10);
+    damage(&scene, "jobs/segment.2", 10);
     // The records of both files are there.
     let flaw =
-        "binlog.2 at offset 0: 44 bytes cannot be read: the checksum of its header is wrong\n";
+        "segment.2 at offset 0: 44 bytes cannot be read: the checksum of its header is wrong\n";
     assert_eq!(live(&scene, flaw), 300);
     let scene = of_several_segments();
     let file = OpenOptions::new()
         .write(true)
-        .open(scene.folder.join("jobs/binlog.2"));
+        .open(scene.folder.join("jobs/segment.2"));
     file.and_then(|file| file.set_len(1000)).expect("a file");
     let flaw = " bytes cannot be read: the file ends where its records go on to ";
     assert!((260..=285).contains(&live(&scene, flaw)));
@@ -209,14 +209,17 @@ fn verify_continues_after_a_lost_header_and_a_truncated_file() {
 #[test]
 fn verify_and_repair_continue_after_a_missing_segment() {
     let scene = of_several_segments();
-    let newest = scene.out("ls -v jobs | grep binlog | tail -n 1");
-    for name in ["binlog.2", newest.trim()] {
+    let newest = scene.out("ls -v jobs | grep segment.[0-9] | tail -n 1");
+    for name in ["segment.2", newest.trim()] {
         fs::rename(
             scene.folder.join("jobs").join(name),
             scene.folder.join("away"),
         )
         .expect("a file");
-        assert!((240..300).contains(&live(&scene, &format!("{name}: missing, and needed\n"))));
+        assert!((240..300).contains(&live(
+            &scene,
+            &format!("{name} is missing though jobs in it are needed\n")
+        )));
         scene.tell("$ beanpole binlog repair jobs new.$$ > out 2> error\n[1]");
         fs::rename(
             scene.folder.join("away"),
@@ -227,11 +230,11 @@ fn verify_and_repair_continue_after_a_missing_segment() {
     scene.tell(
         "
         $ rm $(ls jobs/* | grep '[.][0-9]*$'); beanpole binlog verify jobs 2> error
-        all segments are missing or empty
+        all segments are missing, though segment.spare<any> shows that there were some
         damaged: 0 files, 0 records, 0 jobs live
         [1]
-        $ head -c 4096 /dev/zero > jobs/binlog.7; beanpole binlog verify jobs 2> error
-        all segments are missing or empty
+        $ head -c 4096 /dev/zero > jobs/segment.7; beanpole binlog verify jobs 2> error
+        segment.7 at offset 0: 44 bytes cannot be read: it does not begin like a binlog segment
         damaged: 1 file, 0 records, 0 jobs live
         [1]
         $ beanpole binlog repair jobs new 2> error
@@ -243,7 +246,7 @@ fn verify_and_repair_continue_after_a_missing_segment() {
 }
 
 #[test]
-fn verify_reports_the_unfinished_end_of_a_beanstalkd_file_and_no_damage() {
+fn verify_names_a_beanstalkd_file_that_was_cut_short() {
     let Some(theirs) = beanstalkd() else { return };
     let scene = written_by(&theirs);
     let offset = offset_of(&scene, 5);
@@ -252,9 +255,10 @@ fn verify_reports_the_unfinished_end_of_a_beanstalkd_file_and_no_damage() {
     scene.tell(&format!(
         "
         $ cd jobs; head -c {} binlog.1 > cut; mv -f cut binlog.1
-        $ beanpole binlog verify jobs
-        binlog.1 at offset {offset}: 88 bytes were never finished: a server drops them
-        sound: 1 file, 4 records, 4 jobs live",
+        $ beanpole binlog verify jobs 2> error
+        binlog.1: the file ends within the body of job 5, 88 bytes from offset {offset} on are not read
+        damaged: 1 file, 4 records, 4 jobs live
+        [1]",
         offset + 4 + 3 + 80 + 1
     ));
 }

@@ -178,7 +178,7 @@ fn a_server_that_does_not_start_is_repaired() {
     drop(client);
     server.end();
     // A byte within the first file is another one.
-    let first = jobs.join("binlog.1");
+    let first = jobs.join("segment.1");
     let mut bytes = std::fs::read(&first).unwrap();
     bytes[1000] ^= 1;
     std::fs::write(&first, bytes).unwrap();

@@ -7,7 +7,7 @@ use beanpole::protocol::{Body, JobId, Seconds, TubeName};
 use nix::sys::signal::Signal;
 use nix::sys::stat::Mode;
 use nix::unistd::{User, geteuid, mkfifo};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, Permissions};
 use std::io::Write;
 use std::net::TcpStream;
@@ -17,7 +17,7 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use support::Port;
-use support::{Client, Folder, PROGRAM, Server, as_root, run};
+use support::{Client, Folder, PROGRAM, Server, as_root, beanstalkd, left_out, run};
 
 /// The status with which the daemon refuses to start, and the last line that it
 /// says.
@@ -33,13 +33,13 @@ fn a_segment_that_is_no_regular_file_is_refused_without_waiting() {
     let server = Server::start(["-b", directory.text()]);
     server.port();
     server.stop();
-    let pipe = directory.join("binlog.1");
+    let pipe = directory.join("segment.1");
     fs::remove_file(&pipe).expect("the first segment");
     mkfifo(&pipe, Mode::S_IRWXU).expect("a pipe");
     let (status, line) = failure(directory.text());
     assert_eq!(status, 10);
     assert!(
-        line.contains("binlog.1") && line.contains("no regular file"),
+        line.contains("segment.1") && line.contains("no regular file"),
         "{line}"
     );
 }
@@ -131,12 +131,75 @@ fn a_prepared_segment_that_can_be_neither_removed_nor_opened_is_reported_and_lef
         .connect()
         .exchange("put 0 0 1 3\r\njob", "INSERTED 1");
     assert_eq!(daemon.stop().code(), Some(0));
-    fs::create_dir(directory.join("binlog.spare3.17.2")).expect("it is ours");
+    fs::create_dir(directory.join("segment.spare3.17.2")).expect("it is ours");
     let daemon = Server::start(["-b", directory.text()]);
     daemon.log_line(
-        "warning: left alone, since it is not needed: cannot remove binlog.spare3.17.2 in the binlog directory: ",
+        "warning: left alone, since it is not needed: cannot remove segment.spare3.17.2 in the binlog directory: ",
     );
     daemon.connect().exchange("reserve", "RESERVED 1 3\r\njob");
+}
+
+/// As after a rollback in place, or a start by habit.
+#[test]
+fn beanstalkd_on_our_directory_harms_nothing() {
+    let Some(beanstalkd) = beanstalkd() else {
+        return left_out("a beanstalkd");
+    };
+    let directory = Folder::new();
+    let files = || {
+        let entries = fs::read_dir(directory.path()).expect("a directory");
+        let names = entries.map(|entry| entry.expect("a file").file_name());
+        let names = names.map(|name| name.into_string().expect("letters"));
+        let ours = names.filter(|name| name.starts_with("segment."));
+        let read = |name: String| (fs::read(directory.join(&name)).expect("a file"), name);
+        ours.map(read).collect::<BTreeSet<_>>()
+    };
+    let ours = || Server::start(["-b", directory.text(), "-s", "8192"]);
+    let theirs = || Server::launch(&beanstalkd, ["-b", directory.text(), "-s", "8192"]);
+    let server = ours();
+    (0..100).for_each(|number| assert!(server.connect().put(format!("{number:0200}")) > 0));
+    assert_eq!(server.stop().code(), Some(0));
+    let before = files();
+    assert!(before.len() > 4);
+
+    let server = theirs();
+    let mut client = server.connect();
+    assert_eq!(client.count("current-jobs-ready"), 0);
+    for _ in 0..2000 {
+        let id = client.put("theirs");
+        client.delete(id);
+    }
+    assert!(client.count("binlog-oldest-index") > 1);
+    client.put("left");
+    drop(client);
+    server.end();
+    assert!(files() == before);
+
+    // No id is in both.
+    let server = ours();
+    server.log_line("took over 1 job from ");
+    let mut client = server.connect();
+    assert_eq!(client.count("current-jobs-ready"), 101);
+    client.exchange("peek 2001", "FOUND 2001 4\r\nleft");
+    assert_eq!(server.stop().code(), Some(0));
+
+    let server = theirs();
+    server.connect().put("job 1 of beanstalkd");
+    server.end();
+    let before = files();
+    let (status, line) = failure(directory.text());
+    assert_eq!(status, 10);
+    let told = "job 1 is in the files of beanstalkd (binlog.*) and in ours (segment.*)";
+    assert!(line.contains(told), "{line}");
+    assert!(files() == before);
+    // The way out that it names.
+    let other = Folder::new();
+    fs::rename(directory.join("binlog.1"), other.join("binlog.1")).expect("a file");
+    let server = ours();
+    assert_eq!(server.connect().count("current-jobs-ready"), 101);
+    let server = Server::launch(&beanstalkd, ["-b", other.text()]);
+    let found = "FOUND 1 19\r\njob 1 of beanstalkd";
+    server.connect().exchange("peek 1", found);
 }
 
 #[test]

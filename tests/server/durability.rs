@@ -123,7 +123,7 @@ fn a_failed_write_is_not_acknowledged_and_ends_the_server() {
         let (status, log) = daemon.wait();
         assert_eq!(status.code(), Some(11));
         let told =
-            "the binlog failed: cannot write binlog.1 in the binlog directory: File too large";
+            "the binlog failed: cannot write segment.1 in the binlog directory: File too large";
         let lines = log.iter().filter(|line| line.contains(told));
         assert_eq!(lines.count(), 1, "{log:?}");
         let daemon = Server::start(["-b", directory.text()]);

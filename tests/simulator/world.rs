@@ -182,7 +182,7 @@ pub fn begin(
     if is_shared {
         // As `lease` does it: segments that another server has prepared are its own.
         let prepared = disk.names().into_iter();
-        let prepared = prepared.filter(|name| name.starts_with("binlog.spare"));
+        let prepared = prepared.filter(|name| name.starts_with("segment.spare"));
         prepared.for_each(|name| disk.remove_file(&name));
     }
     disk.set_descriptors(DESCRIPTORS);
@@ -470,7 +470,7 @@ impl Storage for Drive {
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         self.check_lock()?;
-        if self.is_shared && to.starts_with("binlog.spare") {
+        if self.is_shared && to.starts_with("segment.spare") {
             return Err(ErrorKind::Unsupported.into()); // no segment is recycled
         }
         self.disk.rename(from, to)

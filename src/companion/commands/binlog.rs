@@ -9,7 +9,7 @@ use crate::inspection::{Finding, Inspection};
 use crate::text::counted;
 use crate::text::json::{self, Json, json};
 use crate::text::output::{Output, WholeFile, complain, print};
-use beanpole::binlog::import;
+use beanpole::binlog::import::{self, their_name};
 use beanpole::binlog::{Binlog as Log, Error, Options, Record, SyncMode, put_len};
 use beanpole::engine::{Change, JobFields, StoredJob, StoredState};
 use beanpole::protocol::{Body, JobId, Seconds, TubeName};
@@ -40,10 +40,10 @@ impl Run for Binlog {
     fn run(self, _: &Invocation) -> Outcome {
         let dir = &self.dir;
         match (self.what, &self.new) {
-            (What::Verify, None) => verify(&inspect(dir)?, dir),
-            (What::Cat, None) => cat(&inspect(dir)?),
-            (What::Repair, Some(new)) => save(&inspect(dir)?, new, repair),
-            (What::Export7, Some(new)) => save(&inspect(dir)?, new, export),
+            (What::Verify, None) => verify(&Inspection::of(dir).map_err(refused)?, dir),
+            (What::Cat, None) => cat(&Inspection::of(dir).map_err(refused)?),
+            (What::Repair, Some(new)) => save(&Inspection::of(dir).map_err(refused)?, new, repair),
+            (What::Export7, Some(new)) => save(&Inspection::of(dir).map_err(refused)?, new, export),
             (_, Some(_)) => Failure::usage("verify and cat take one directory"),
             (_, None) => {
                 Failure::usage("repair and export7 take a directory, and a new one to write to")
@@ -59,13 +59,13 @@ fn verify(inspection: &Inspection, dir: &Path) -> Outcome {
         Some(text) => output.line(text),
         None => Ok(()),
     })?;
-    for loss in live.losses() {
+    for loss in &live.losses {
         output.line(loss)?;
     }
     let verdict = if live.is_sound() { "sound" } else { "damaged" };
     output.line(format_args!(
         "{verdict}: {}, {}, {} live",
-        counted(inspection.files.len() as u64, "file"),
+        counted(live.files, "file"),
         counted(live.records, "record"),
         counted(live.there().count() as u64, "job"),
     ))?;
@@ -122,9 +122,14 @@ fn record_line(finding: &Finding) -> Option<Json> {
         }
         Ok(Record::Delete(id)) => json!({"record": "delete", "id": id.0}),
         Ok(Record::Mark(oldest)) => json!({"record": "mark", "oldest": oldest}),
+        Ok(Record::Copies) => json!({"record": "copies"}),
+        Ok(Record::Taken(next, files)) => {
+            let numbers = files.iter().map(|(number, _)| *number);
+            json!({"record": "taken", "next-id": next.0, "files": numbers.collect::<Vec<_>>()})
+        }
         Err(id) => json!({"record": "not whole", "id": id.0}),
     };
-    let mut placed = json!({"file": name(at.number), "offset": at.offset});
+    let mut placed = json!({"file": at.name(), "offset": at.offset});
     placed.as_object_mut()?.extend(line.as_object()?.clone());
     Some(placed)
 }
@@ -153,26 +158,18 @@ fn add_state(line: &mut Json, fields: &JobFields) {
 struct Live {
     jobs: BTreeMap<JobId, StoredJob>,
     /// Jobs that live according to a record, but no record has their content.
-    lost: BTreeSet<JobId>,
+    unknown: BTreeSet<JobId>,
     /// The highest id in a record.
     highest: u64,
-    /// How many times a job of beanstalkd was buried up to now. Its log has no
-    /// order of burial, so this number serves as one.
-    buried: u64,
     /// How many things were found that should not be.
     flaws: usize,
-    /// How many records there are.
+    /// How many records and files there are.
     records: u64,
-}
-
-/// Opens the log in this directory.
-fn inspect(path: &Path) -> Outcome<Inspection> {
-    let inspection = Inspection::of(path).map_err(refused)?;
-    if inspection.files.is_empty() && !inspection.is_gone {
-        let nothing = format!("there is no file of a binlog in {}", path.display());
-        return Err(Failure::Missing(nothing));
-    }
-    Ok(inspection)
+    files: u64,
+    /// What is lost or cannot be taken over, a line each.
+    losses: Vec<String>,
+    /// Why the jobs of beanstalkd and ours cannot be in one log.
+    clash: Option<Error>,
 }
 
 /// Reads the whole log, and gives each finding to `each`. Bodies are kept only if
@@ -184,19 +181,40 @@ fn read(
 ) -> Outcome<Live> {
     let mut live = Live::default();
     let mut outcome = Ok(());
-    let reading = inspection.read(&mut |finding| {
+    let reading = inspection.read(whole, &mut |finding| {
         if outcome.is_ok() {
             outcome = each(&finding);
             live.note(finding, whole);
         }
     });
-    reading.map_err(refused)?;
-    outcome.map(|()| live)
+    let (theirs, files) = reading.map_err(refused)?;
+    outcome?;
+    live.files = files as u64;
+    if files == 0 && live.flaws == 0 {
+        let nothing = format!(
+            "there is no file of a binlog in {}",
+            inspection.path.display()
+        );
+        return Err(Failure::Missing(nothing));
+    }
+    live.clash = theirs.must_be_new(|id| live.jobs.contains_key(&id)).err();
+    let lost = live.unknown.iter();
+    let lost = lost.map(|id| format!("job {id} is lost: no record says what it was"));
+    let kept = theirs
+        .flaws()
+        .map(|(number, flaw)| format!("{}: {flaw}", their_name(number)));
+    live.losses = lost
+        .chain(kept)
+        .chain(live.clash.as_ref().map(plain))
+        .collect();
+    live.highest = live.highest.max(theirs.highest);
+    live.jobs.extend(theirs.jobs);
+    Ok(live)
 }
 
 impl Live {
     fn is_sound(&self) -> bool {
-        self.flaws == 0 && self.lost.is_empty()
+        self.flaws == 0 && self.losses.is_empty()
     }
 
     /// The jobs, without those of which only a key is left.
@@ -204,73 +222,45 @@ impl Live {
         self.jobs.values().filter(|job| !job.is_deleted())
     }
 
-    /// What is to be said of each job that is lost.
-    fn losses(&self) -> impl Iterator<Item = String> {
-        let lost = self.lost.iter();
-        lost.map(|id| format!("job {id} is lost: no record says what it was"))
-    }
-
     fn note(&mut self, finding: Finding, whole: bool) {
-        let (is_theirs, record) = match finding {
-            Finding::Record(_, record) => (false, Ok(record)),
-            Finding::Theirs(_, id, record) => (true, record.ok_or(id)),
-            Finding::Torn(..) => return,
-            Finding::Flaw(..) | Finding::Missing(_) | Finding::Gone => {
-                self.flaws += 1;
-                return;
-            }
-        };
-        self.records += 1;
-        match record {
-            Ok(Record::Put(mut job)) => {
-                self.place(&mut job.fields, is_theirs);
-                if !whole {
-                    job.body = Body::new(b"");
-                }
-                self.lost.remove(&job.fields.id);
-                self.jobs.insert(job.fields.id, job);
-            }
-            Ok(Record::Update(mut fields)) => {
-                self.place(&mut fields, is_theirs);
-                if let Some(job) = self.jobs.get_mut(&fields.id) {
-                    job.fields = fields;
-                } else if !is_theirs {
-                    // The job may still come: compaction may have moved it here
-                    // from a file that was removed. In a log of beanstalkd, an
-                    // update before the complete job has no effect.
-                    self.lost.insert(fields.id);
-                }
-            }
-            Ok(Record::Delete(id)) => {
-                self.highest = self.highest.max(id.0);
-                self.lost.remove(&id);
-                self.jobs.remove(&id);
-            }
-            Ok(Record::Mark(_)) => {}
-            Err(id) => {
-                self.flaws += 1;
-                self.highest = self.highest.max(id.0);
-                if !self.jobs.contains_key(&id) {
-                    self.lost.insert(id);
-                }
-            }
+        match finding {
+            Finding::Record(_, record) => self.apply(record, whole),
+            Finding::Theirs(..) => self.records += 1,
+            Finding::Discarded(id) => drop(self.jobs.remove(&id)),
+            Finding::Flaw(..) | Finding::Refused(_) => self.flaws += 1,
+            Finding::Torn(..) | Finding::Obsolete(_) => {}
         }
     }
 
-    /// Counts the id of a job. If a job of beanstalkd is buried, it gets a place in the
-    /// order of burial, and keeps it as long as it stays buried.
-    fn place(&mut self, fields: &mut JobFields, is_theirs: bool) {
-        self.highest = self.highest.max(fields.id.0);
-        if let StoredState::Buried { order } = &mut fields.state
-            && is_theirs
-        {
-            *order = match self.jobs.get(&fields.id).map(|job| job.fields.state) {
-                Some(StoredState::Buried { order }) => order,
-                _ => {
-                    self.buried += 1;
-                    self.buried
+    fn apply(&mut self, record: Record, whole: bool) {
+        self.records += 1;
+        match record {
+            Record::Put(mut job) => {
+                let id = job.fields.id;
+                self.highest = self.highest.max(id.0);
+                if !whole {
+                    job.body = Body::new(b"");
                 }
-            };
+                self.unknown.remove(&id);
+                self.jobs.insert(id, job);
+            }
+            Record::Update(fields) => {
+                self.highest = self.highest.max(fields.id.0);
+                if let Some(job) = self.jobs.get_mut(&fields.id) {
+                    job.fields = fields;
+                } else {
+                    // The job may still come: compaction may have moved it here
+                    // from a file that was removed.
+                    self.unknown.insert(fields.id);
+                }
+            }
+            Record::Delete(id) => {
+                self.highest = self.highest.max(id.0);
+                self.unknown.remove(&id);
+                self.jobs.remove(&id);
+            }
+            Record::Taken(JobId(next), _) => self.highest = self.highest.max(next - 1),
+            Record::Mark(_) | Record::Copies => {}
         }
     }
 }
@@ -281,11 +271,6 @@ fn refused(error: Error) -> Failure {
         Error::Locked(path) => format!("a server uses {}: stop it first", path.display()),
         other => plain(other),
     })
-}
-
-/// The name of the file with this number.
-fn name(number: u32) -> String {
-    format!("binlog.{number}")
 }
 
 /// Describes a finding on standard error, if it is worth a message.
@@ -304,16 +289,13 @@ fn in_words(finding: &Finding) -> Option<String> {
             let torn = format!("{bytes} bytes were never finished: a server drops them");
             (at, torn)
         }
-        Finding::Theirs(at, id, None) => (at, format!("the body of job {id} is not whole")),
-        Finding::Missing(number) => return Some(format!("{}: missing, and needed", name(*number))),
-        Finding::Gone => return Some("all segments are missing or empty".into()),
-        Finding::Record(..) | Finding::Theirs(..) => return None,
+        Finding::Obsolete(name) => {
+            return Some(format!("{name}: not needed any more, and not read"));
+        }
+        Finding::Refused(why) => return Some(why.clone()),
+        Finding::Record(..) | Finding::Theirs(..) | Finding::Discarded(_) => return None,
     };
-    Some(format!(
-        "{} at offset {}: {text}",
-        name(at.number),
-        at.offset
-    ))
+    Some(format!("{} at offset {}: {text}", at.name(), at.offset))
 }
 
 /// The longest body that beanstalkd reads by default, in bytes, with CR LF.
@@ -326,7 +308,10 @@ fn save(
     write: fn(&Inspection, Live, &Path) -> Outcome<usize>,
 ) -> Outcome {
     let live = read(inspection, true, say)?;
-    for loss in live.losses() {
+    if let Some(clash) = &live.clash {
+        return Failure::refused(plain(clash));
+    }
+    for loss in &live.losses {
         complain!("{loss}");
     }
     if live.flaws > 0 {
@@ -403,7 +388,7 @@ fn export(_: &Inspection, live: Live, new: &Path) -> Outcome<usize> {
         StoredState::Buried { order } => (too_large(job), Some(order)),
         _ => (too_large(job), None),
     });
-    let mut file = WholeFile::create(&new.join(name(1)), 0o600)?;
+    let mut file = WholeFile::create(&new.join(their_name(1)), 0o600)?;
     file.bytes(&import::FILE_START)?;
     let mut bytes = Vec::new();
     for job in &jobs {

@@ -37,7 +37,9 @@ pub fn open(files: &[(u32, &[u8])]) {
             fs::remove_file(path.join(name)).expect("a file of ours");
         }
         for (number, bytes) in files {
-            fs::write(path.join(format!("binlog.{number}")), bytes).expect("room in memory");
+            // Whose file it is, is its name.
+            let name = if bytes.starts_with(b"beanpole") { "segment" } else { "binlog" };
+            fs::write(path.join(format!("{name}.{number}")), bytes).expect("room in memory");
         }
         check(path);
     });
@@ -46,7 +48,7 @@ pub fn open(files: &[(u32, &[u8])]) {
 fn check(path: &Path) {
     let before = contents(path);
     if let Ok(inspection) = Inspection::of(path) {
-        let _ = inspection.read(&mut |_| {});
+        let _ = inspection.read(true, &mut |_| {});
     }
     assert_eq!(contents(path), before, "looking at it has changed it");
     match recover(path) {

@@ -224,7 +224,7 @@ def damage(programs, port):
         client.close()
         scene.server.terminate()
         scene.server.wait()
-        first = pathlib.Path(directory, "binlog.1")
+        first = pathlib.Path(directory, "segment.1")
         content = bytearray(first.read_bytes())
         content[1000] ^= 1
         first.write_bytes(content)

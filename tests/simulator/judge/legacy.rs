@@ -67,6 +67,8 @@ impl Legacy {
         let is_struck = world::is_struck() || world::is_limited();
         if is_torn {
             self.may_be_torn || self.has_lost_sync
+        } else if notice.starts_with("removed segment.") {
+            true
         } else {
             is_struck
         }
