@@ -6,13 +6,18 @@ use super::{Listener, Stream, shared::Shared};
 use crate::{log, sys};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// How long accepting pauses when the system has no more descriptors or threads
 /// for us, in milliseconds.
 const PAUSE_MS: u8 = 100;
+
+/// For how long those with most connections are not named again.
+const NAMED_FOR: Duration = Duration::from_secs(60);
 
 /// Accepts connections until the other end of the pipe `stop` is closed.
 pub fn run(shared: &Arc<Shared>, listeners: &[Listener], stop: BorrowedFd<'_>) {
@@ -20,6 +25,7 @@ pub fn run(shared: &Arc<Shared>, listeners: &[Listener], stop: BorrowedFd<'_>) {
         shared,
         stop,
         workers: Workers::new(),
+        named: Cell::default(),
     };
     let mut open: Vec<_> = listeners.iter().collect();
     while let Some(ready) = acceptor.wait(&open, PollTimeout::NONE) {
@@ -36,6 +42,8 @@ struct Acceptor<'a> {
     /// The pipe whose other end is closed when the server ends.
     stop: BorrowedFd<'a>,
     workers: Workers,
+    /// When those with most connections were named last.
+    named: Cell<Option<Instant>>,
 }
 
 impl Acceptor<'_> {
@@ -99,7 +107,8 @@ impl Acceptor<'_> {
         let client = match shared.connect(stream, address) {
             Ok(client) => client,
             Err((stream, reason)) => {
-                return log::client_warning(stream, format_args!("closed at once: {reason}"));
+                log::client_warning(stream, format_args!("closed at once: {reason}"));
+                return self.name_those_with_most();
             }
         };
         while let Err(error) = self.workers.hand_over(shared, &client) {
@@ -113,6 +122,20 @@ impl Acceptor<'_> {
                 return;
             }
         }
+    }
+
+    /// Logs which addresses have most connections, now and then: of an operator whose
+    /// connections have run out no question is answered any more.
+    fn name_those_with_most(&self) {
+        let named = self.named.replace(Some(Instant::now()));
+        if named.is_some_and(|named| named.elapsed() < NAMED_FOR) {
+            return self.named.set(named);
+        }
+        let most = self.shared.addresses_with_most().into_iter();
+        let most: Vec<_> = most
+            .map(|(name, count)| format!("{name} {count}"))
+            .collect();
+        log::warning(format_args!("most connections have: {}", most.join(", ")));
     }
 
     /// Waits a little, or until the server ends. Returns whether it ends.

@@ -14,6 +14,7 @@ use crate::log;
 use crate::protocol::{Command, Reply, Request};
 use crate::sync::thread::{self, Thread};
 use crate::sync::{AtomicBool, AtomicU64, Condvar, Mutex, MutexGuard, OnceLock, Ordering};
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
@@ -389,6 +390,26 @@ impl Shared {
 
     fn leaving(&self) -> MutexGuard<'_, BTreeMap<ConnectionId, Time>> {
         self.leaving.lock().expect("no thread panics")
+    }
+
+    /// The addresses that have most connections, up to five, and how many each has.
+    pub fn addresses_with_most(&self) -> Vec<(String, usize)> {
+        let clients: Vec<_> = self.with_lock(|state, _| state.clients.values().cloned().collect());
+        let mut counts = BTreeMap::new();
+        for client in clients {
+            *counts.entry(client.stream.peer_network()).or_insert(0) += 1;
+        }
+        let mut counts: Vec<_> = counts.into_iter().collect();
+        counts.sort_by_key(|(_, count)| Reverse(*count));
+        counts.truncate(5);
+        let name = |address: Option<IpAddr>| match address {
+            Some(address) => address.to_string(),
+            None => "Unix sockets".into(),
+        };
+        let named = counts.into_iter();
+        named
+            .map(|(address, count)| (name(address), count))
+            .collect()
     }
 
     /// Ends the waiting of clients that have hung up.

@@ -83,7 +83,7 @@ $ beanpole move from to -a HERE --to $BEANPOLE_ADDR
 $ beanpole delete 3
 $ beanpole move from to --to THERE
 0
-! beanpole move: 127.0.0.1:THERE: the server closed the connection<any>
+! beanpole move: 127.0.0.1:THERE: the server closed the <any>
 ! no answer has come about 1 job, from 1 on: still here, and perhaps there, too, where 'beanpole ls -a 127.0.0.1:THERE to' lists what came last
 [3]
 $ beanpole ls -q from to

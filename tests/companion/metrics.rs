@@ -76,10 +76,15 @@ fn metrics_follow_the_conventions_of_prometheus() {
             ("beanstalk_tube_jobs{tube=\"later\",state=\"delayed\"}", "1"),
             ("beanstalk_tube_jobs_created_total{tube=\"mail\"}", "2"),
         ] {
-            assert_eq!(series[name], value, "{name}\n{text}");
+            let label = format!("server=\"{}\"}}", scene.address());
+            let name = match name.strip_suffix('}') {
+                Some(labels) => format!("{labels},{label}"),
+                None => format!("{name}{{{label}"),
+            };
+            assert_eq!(series[&name], value, "{name}\n{text}");
         }
-        let age = "beanstalk_tube_next_ready_age_seconds{tube=\"mail\"}";
-        assert!(series.contains_key(age), "{text}");
+        let age = "\nbeanstalk_tube_next_ready_age_seconds{tube=\"mail\",";
+        assert!(text.contains(age), "{text}");
         assert!(text.contains("beanstalk_info{version=\""), "{text}");
     });
 }
@@ -90,11 +95,11 @@ fn metrics_replace_a_file_atomically_and_say_whether_the_server_is_up() {
         scene.tell(
             r#"
             $ beanpole put -q -t mail x; beanpole put -q -t post y
-            $ echo 'what was there before' > file; beanpole metrics -o file; grep -e '_up ' -e tube_jobs_created file | grep -v '#'
-            beanstalk_up 1
-            beanstalk_tube_jobs_created_total{tube="default"} 0
-            beanstalk_tube_jobs_created_total{tube="mail"} 1
-            beanstalk_tube_jobs_created_total{tube="post"} 1
+            $ echo 'what was there before' > file; beanpole metrics -o file; grep -e '_up{' -e tube_jobs_created file | grep -v '#'
+            beanstalk_up{server="127.0.0.1:PORT"} 1
+            beanstalk_tube_jobs_created_total{tube="default",server="127.0.0.1:PORT"} 0
+            beanstalk_tube_jobs_created_total{tube="mail",server="127.0.0.1:PORT"} 1
+            beanstalk_tube_jobs_created_total{tube="post",server="127.0.0.1:PORT"} 1
             # Nothing is left beside it.
             $ ls
             file
@@ -104,7 +109,7 @@ fn metrics_replace_a_file_atomically_and_say_whether_the_server_is_up() {
             ! beanpole metrics: cannot connect to 127.0.0.1:1: Connection refused
             [3]
             $ beanpole metrics -a 1 2> error | cmp - file; sed 1,2d file
-            beanstalk_up 0
+            beanstalk_up{server="127.0.0.1:1"} 0
             $ beanpole metrics -o nowhere/file 2> error
             [4]"#,
         );
@@ -206,7 +211,7 @@ fn metrics_are_served_by_http() {
             "all but the body"
         );
         scene.kill();
-        assert!(http(port, get).contains("\r\nContent-Length: 89\r\n"));
+        assert!(http(port, get).contains("\nbeanstalk_up{server="));
         served.log_line("beanpole metrics: cannot connect to ");
     });
 }

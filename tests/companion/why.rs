@@ -1,8 +1,11 @@
 //! `why` says what keeps jobs from being done; `check` and `top` name it, too.
 
 use super::support::on_each_server;
-use support::Client;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::thread;
 use support::session::Scene;
+use support::{Client, eventually};
 
 /// A worker that watches these tubes, and has reserved a job.
 fn worker(scene: &Scene, tubes: &[&str]) -> Client {
@@ -32,12 +35,12 @@ fn why_names_the_job_that_keeps_workers_busy() {
         let _worker = worker(&scene, &["mail", "post"]);
         why_mail(
             &scene,
-            "mail: Its worker is busy with other tubes; 2 jobs are ready.",
+            "mail: Its worker holds no job of it and does not ask for one; 2 jobs are ready.",
         );
         let _second = worker(&scene, &["mail"]);
         why_mail(
             &scene,
-            "mail: All of its 2 workers are busy: 1 job is reserved, 1 job is ready. Job 1 is held by a worker for another 27h, at try 1.",
+            "mail: None of its 2 workers asks for a job: 1 job is reserved, 1 job is ready. Job 1 is held by a worker for another 27h, at try 1.",
         );
     });
 }
@@ -100,7 +103,7 @@ fn why_check_and_top_name_a_job_that_makes_workers_crash() {
         scene.tell(
             "
             $ beanpole why
-            mail: Job 2 was reserved 3 times, and each time the worker was lost or took too long: 'beanpole ls mail --tries 3' lists such jobs. Its worker is busy with other tubes; 1 job is ready.
+            mail: Job 2 was reserved 3 times, and each time the worker was lost or took too long: 'beanpole ls mail --tries 3' lists such jobs. Its worker holds no job of it and does not ask for one; 1 job is ready.
             [1]
             $ beanpole check --tries-max 2 -t mail
             BEANSTALK CRITICAL: tries 3 of job 2 (limit 2) | <any>
@@ -136,4 +139,32 @@ fn jobs_that_time_out_are_named() {
         mail: Job 1 was reserved <number> times, and each time the worker was lost or took<any>of <number> reservations timed out.
         [1]",
     );
+}
+
+#[test]
+fn why_says_of_a_worker_that_takes_one_job_after_the_other_that_it_is_busy() {
+    on_each_server(&[], |scene| {
+        scene.tell("$ beanpole put -q -t mail -r 100000 one two");
+        let mut worker = scene.connect();
+        worker.exchange("watch mail", "WATCHING 2");
+        worker.exchange("use mail", "USING mail");
+        // It holds a job for a moment at a time.
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let working = thread::spawn(move || {
+            while !stopped.load(SeqCst) {
+                worker.put("x");
+                let id = worker.reserve().id;
+                worker.delete(id);
+            }
+        });
+        // It may be looked at while it has a job.
+        eventually("a look between two jobs", || {
+            let said = scene.out("beanpole why mail");
+            assert!(!said.contains("does not ask"), "{said}");
+            said.contains("Its worker is busy; ")
+        });
+        stop.store(true, SeqCst);
+        working.join().expect("a worker");
+    });
 }

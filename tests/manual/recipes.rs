@@ -9,13 +9,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use support::{Folder, Server, as_root, eventually};
 
-const RECIPES: [&str; 6] = [
+const RECIPES: [&str; 7] = [
     "A poison job",
     "A runaway producer",
     "A full disk",
     "A server that does not start",
     "Workers that hang",
     "Moving to another machine",
+    "Connections that run out",
 ];
 
 /// The recipes: the title and the lines of each.
@@ -228,4 +229,12 @@ fn the_jobs_of_a_draining_server_move_to_another_machine() {
     let (new, _) = scene(&[]);
     let address = format!("127.0.0.1:{}", new.port());
     displays(RECIPES[5]).for_each(|display| follow(&display, &server, folder.path(), &address));
+}
+
+#[test]
+fn a_client_that_is_refused_says_why_that_may_be() {
+    let (server, folder) = scene(&["--max-connections", "1"]);
+    let _holder = server.connect();
+    displays(RECIPES[6]).for_each(|display| follow(&display, &server, folder.path(), ""));
+    server.log_line("most connections have: 127.0.0.1 1");
 }

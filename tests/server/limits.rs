@@ -34,6 +34,7 @@ fn a_connection_above_the_limit_is_closed_and_a_closed_one_makes_room() {
     daemon.log_line(&format!(
         "warning: {name}: closed at once: the limit of connections, 2, is reached"
     ));
+    daemon.log_line("warning: most connections have: 127.0.0.1 2");
     first.send("quit\r\n");
     first.expect_end();
     Client::connect(port).exchange("use c", "USING c");

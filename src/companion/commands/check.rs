@@ -12,7 +12,7 @@ use crate::remote::address::Server;
 use crate::remote::client::{Client, ask_all};
 use crate::remote::facts::{Facts, State};
 use crate::remote::patterns::{Pattern, Patterns};
-use crate::remote::trouble::refusal;
+use crate::remote::trouble::Refusal;
 use crate::remote::tubes::Sample;
 use crate::text::json::{Json, json, line};
 use crate::text::output::print;
@@ -33,7 +33,7 @@ pub struct Check {
     /// of buried jobs
     #[arg(long, value_name = "[N,]N", value_parser = most)]
     buried_max: Option<Limit>,
-    /// of the age of a tube's next ready job
+    /// of the age of a tube's next or last ready job
     #[arg(long, value_name = "[TIME,]TIME", value_parser = time)]
     age_max: Option<Limit>,
     /// of the tries of a next or reserved job (default: none)
@@ -258,7 +258,7 @@ impl Run for Check {
 /// The level of a server, and the text about it: the figures that are wrong, or
 /// all figures if none is. The text begins with the reason why it accepts no new jobs:
 /// drain mode is intended, and a lack of room is not.
-fn verdict(readings: &[Reading], refused: Option<&str>) -> (Level, String) {
+fn verdict(readings: &[Reading], refused: Option<Refusal>) -> (Level, String) {
     let worst = readings.iter().map(Reading::level).max();
     let worst = worst.unwrap_or(Level::Ok);
     let is_ill = worst > Level::Ok;
@@ -267,12 +267,12 @@ fn verdict(readings: &[Reading], refused: Option<&str>) -> (Level, String) {
     let mut text: Vec<_> = said.map(|reading| reading.text(is_ill)).collect();
     let least = match refused {
         None => Level::Ok,
-        Some("it drains") => {
+        Some(Refusal::Drains) => {
             text.push("draining".into());
             Level::Warning
         }
         Some(reason) => {
-            text.insert(0, format!("takes no new jobs: {reason}"));
+            text.insert(0, format!("takes no new jobs: {}", reason.words()));
             Level::Critical
         }
     };
@@ -282,7 +282,7 @@ fn verdict(readings: &[Reading], refused: Option<&str>) -> (Level, String) {
 impl Check {
     /// The figures of a server, or of some tubes of it, and why it takes no new
     /// jobs. A tube that does not exist counts as empty, without watchers.
-    fn readings(&self, client: &mut Client) -> Outcome<(Vec<Reading>, Option<&'static str>)> {
+    fn readings(&self, client: &mut Client) -> Outcome<(Vec<Reading>, Option<Refusal>)> {
         let patterns = Patterns(self.tubes.clone());
         let tubes = patterns.named(client)?;
         let asked = Instant::now();
@@ -308,7 +308,11 @@ impl Check {
         let counts = counts.map(|(state, limit)| Reading::new(state.name(), jobs(state), limit));
         let mut readings: Vec<_> = counts.collect();
         if self.age_max.is_some() {
-            let age = sample.next.iter().map(|job| job.age).max().unwrap_or(0);
+            let next = sample.next.iter().map(|job| job.age);
+            // The last one may be much older, if jobs of smaller priorities keep coming.
+            let ages = ["first-ready-age", "last-ready-age"];
+            let told = of_tubes().flat_map(|tube| ages.map(|key| tube.number(key)));
+            let age = next.chain(told).max().unwrap_or(0);
             readings.push(Reading {
                 unit: "s",
                 ..Reading::new("age", age, self.age_max)
@@ -338,7 +342,7 @@ impl Check {
             unit: "us",
             ..Reading::new("answer", answer, None)
         });
-        Ok((readings, refusal(&sample.server)))
+        Ok((readings, Refusal::of(&sample.server)))
     }
 }
 
@@ -416,7 +420,7 @@ mod tests {
             reading("delayed", 0, none()),
         ];
         let text = "ready 5 (limit 4, 9), buried 1 (limit 0), draining";
-        let drains = Some("it drains");
+        let drains = Some(Refusal::Drains);
         assert_eq!(verdict(&readings, drains), (Level::Critical, text.into()));
         assert_eq!(
             verdict(&readings[2..], None),
@@ -434,11 +438,11 @@ mod tests {
         let text = "takes no new jobs: its memory is full, ready 1";
         let readings = [reading("ready", 1, none())];
         assert_eq!(
-            verdict(&readings, refusal(&stats)),
+            verdict(&readings, Refusal::of(&stats)),
             (Level::Critical, text.into())
         );
         let stats = Facts::parse(b"put-refusal: 0\ndraining: false").unwrap();
-        assert_eq!(verdict(&readings, refusal(&stats)).0, Level::Ok);
+        assert_eq!(verdict(&readings, Refusal::of(&stats)).0, Level::Ok);
     }
 
     #[test]

@@ -69,8 +69,7 @@ impl Run for Dump {
             Some(file) => file.finish()?,
             None => output.sync()?,
         }
-        let names = tubes.meant(&mut client)?;
-        let mut paused = stats_of(&mut client, &names)?;
+        let mut paused = stats_of(&mut client, &tubes)?;
         paused.retain(|(_, facts)| facts.number("pause-time-left") > 0);
         let paused: Vec<_> = paused.iter().map(|(tube, _)| tube).collect();
         if !paused.is_empty() {

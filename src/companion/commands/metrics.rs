@@ -12,6 +12,7 @@ use crate::remote::address::Server;
 use crate::remote::client::{Client, ask_all};
 use crate::remote::facts::{Facts, State};
 use crate::remote::patterns::{Pattern, Patterns};
+use crate::remote::trouble::Refusal;
 use crate::remote::tubes::Sample;
 use crate::remote::watch::Known;
 use crate::signals::end_at_signals;
@@ -129,18 +130,14 @@ struct Scrape {
 }
 
 impl Scrape {
-    /// The metrics, with a label for each server if there are several, and why
-    /// servers gave none.
+    /// The metrics, with a label for each server, and why servers gave none.
     fn text(&self) -> (String, Vec<Failure>) {
         let mut metrics = Exposition::default();
         let mut failures = Vec::new();
         let until = Instant::now() + self.patience;
         let all = ask_all(&self.servers, |server| self.ask(server, until));
         for (server, known) in self.servers.iter().zip(all) {
-            metrics.server = match self.servers.len() {
-                1 => String::new(),
-                _ => format!("server=\"{}\"", escaped(&server.title())),
-            };
+            metrics.server = server.title();
             metrics.add("up", &[], u8::from(known.is_ok()));
             match known {
                 Ok(known) => metrics.of(&known, self),
@@ -207,6 +204,7 @@ const METRICS: &[(&str, &str, &str)] = &[
     ("tube_pauses_total", "cmd-pause-tube", "Pauses of the tube."),
     ("tube_pause_left_seconds", "pause-time-left", "Time until the tube's pause ends."),
     ("tube_next_ready_age_seconds", "", "Age of the next ready job of the tube."),
+    ("tube_last_ready_age_seconds", "", "Age of the last ready job of the tube."),
     ("tube_failing_job_tries", "", "Tries of a job of the tube that fails at each; 0 without one."),
 ];
 
@@ -214,7 +212,7 @@ const METRICS: &[(&str, &str, &str)] = &[
 #[derive(Default)]
 struct Exposition {
     samples: HashMap<&'static str, String>,
-    /// The label of the server whose samples come next.
+    /// The server whose samples come next.
     server: String,
 }
 
@@ -225,9 +223,13 @@ impl Exposition {
         self.add("info", &labels.map(|key| (key, facts.text(key))), 1);
         let is_draining = facts.text("draining") == "true";
         self.add("draining", &[], u8::from(is_draining));
-        if let Some(refusal) = facts.get("put-refusal") {
-            for (reason, number) in [("memory", "3"), ("disk", "2"), ("draining", "1")] {
-                let is_so = u8::from(refusal == reason || refusal == number);
+        if facts.get("put-refusal").is_some() {
+            for (reason, refusal) in [
+                ("memory", Refusal::MemoryFull),
+                ("disk", Refusal::DiskFull),
+                ("draining", Refusal::Drains),
+            ] {
+                let is_so = u8::from(Refusal::of(facts) == Some(refusal));
                 self.add("put_refusal", &[("reason", reason)], is_so);
             }
         }
@@ -256,8 +258,11 @@ impl Exposition {
                 self.add("tube_jobs", &[label, ("state", state.name())], jobs);
             }
             self.plain(true, tube.facts(), &[label]);
-            if let Some(age) = tube.age {
-                self.add("tube_next_ready_age_seconds", &[label], age);
+            for (name, age) in [
+                ("tube_next_ready_age_seconds", tube.age),
+                ("tube_last_ready_age_seconds", tube.last_age),
+            ] {
+                age.inspect(|age| self.add(name, &[label], age));
             }
             if wanted.age {
                 let tries = tube.suspect.as_ref().map_or(0, |job| job.reserves);
@@ -286,14 +291,13 @@ impl Exposition {
 
     /// Adds a sample to the metric of this name.
     fn add(&mut self, name: &'static str, labels: &[(&str, &str)], value: impl Display) {
+        let server = ("server", self.server.as_str());
+        let labels = labels.iter().chain([&server]);
         let label = |(key, value): &(&str, &str)| format!("{key}=\"{}\"", escaped(value));
-        let mut labels: Vec<_> = labels.iter().map(label).collect();
-        labels.extend(Some(self.server.clone()).filter(|label| !label.is_empty()));
-        let labels = match labels.as_slice() {
-            [] => String::new(),
-            some => format!("{{{}}}", some.join(",")),
-        };
-        *self.samples.entry(name).or_default() += &format!("beanstalk_{name}{labels} {value}\n");
+        let labels: Vec<_> = labels.map(label).collect();
+        let labels = labels.join(",");
+        *self.samples.entry(name).or_default() +=
+            &format!("beanstalk_{name}{{{labels}}} {value}\n");
     }
 
     fn text(mut self) -> String {
@@ -355,16 +359,16 @@ mod tests {
             None,
         );
         for line in [
-            "beanstalk_put_refusal{reason=\"memory\"} 1",
-            "beanstalk_put_refusal{reason=\"disk\"} 0",
-            "beanstalk_puts_refused_total 7",
-            "beanstalk_memory_used_bytes 900",
-            "beanstalk_memory_limit_bytes 1000",
-            "beanstalk_binlog_size_bytes 70",
-            "beanstalk_binlog_live_bytes 20",
-            "beanstalk_connections_limit 100",
-            "beanstalk_tube_timeouts_total{tube=\"a\"} 3",
-            "beanstalk_tube_reserves_total{tube=\"a\"} 9",
+            "beanstalk_put_refusal{reason=\"memory\",server=\"\"} 1",
+            "beanstalk_put_refusal{reason=\"disk\",server=\"\"} 0",
+            "beanstalk_puts_refused_total{server=\"\"} 7",
+            "beanstalk_memory_used_bytes{server=\"\"} 900",
+            "beanstalk_memory_limit_bytes{server=\"\"} 1000",
+            "beanstalk_binlog_size_bytes{server=\"\"} 70",
+            "beanstalk_binlog_live_bytes{server=\"\"} 20",
+            "beanstalk_connections_limit{server=\"\"} 100",
+            "beanstalk_tube_timeouts_total{tube=\"a\",server=\"\"} 3",
+            "beanstalk_tube_reserves_total{tube=\"a\",server=\"\"} 9",
         ] {
             assert!(text.contains(&format!("\n{line}\n")), "{line}\n{text}");
         }
@@ -386,7 +390,7 @@ mod tests {
             assert!(!text.contains(&format!("beanstalk_{name}")), "{text}");
         }
         assert!(
-            text.contains("\nbeanstalk_jobs_created_total 3\n"),
+            text.contains("\nbeanstalk_jobs_created_total{server=\"\"} 3\n"),
             "{text}"
         );
     }

@@ -59,14 +59,14 @@ impl Run for Stats {
             if patterns.0.is_empty() {
                 return Ok(vec![client.server_stats()?]);
             }
-            let tubes = patterns.existing(client).map_err(|failure| {
+            patterns.existing(client).map_err(|failure| {
                 let mut texts = patterns.0.iter().map(Pattern::text);
                 match texts.find(|text| word::<JobId>(text).is_ok()) {
                     Some(id) => failure.with(format_args!("'stats job {id}' is for a job")),
                     None => failure,
                 }
             })?;
-            let all = stats_of(client, &tubes)?.into_iter();
+            let all = stats_of(client, &patterns)?.into_iter();
             Ok(all.map(|(_, facts)| facts).collect())
         })?;
         let to_json = |found: &Vec<Facts>| match found.as_slice() {
@@ -104,15 +104,12 @@ impl Run for List {
         let patterns = self.tubes.patterns();
         let sort = self.sort.unwrap_or(Column::Tube);
         let (mut found, outcome) = invocation.ask_each(|client| {
-            let mut names = client.tubes()?;
-            names.retain(|name| patterns.mean(name));
-            match self.names {
-                true => Ok(names
-                    .into_iter()
-                    .map(|name| (name, Facts::default()))
-                    .collect()),
-                false => stats_of(client, &names),
+            if !self.names {
+                return stats_of(client, &patterns);
             }
+            let names = client.tubes()?.into_iter();
+            let meant = names.filter(|name| patterns.mean(name));
+            Ok(meant.map(|name| (name, Facts::default())).collect())
         })?;
         let any = found.iter().any(|(_, tubes)| !tubes.is_empty());
         for (_, tubes) in &mut found {

@@ -5,7 +5,7 @@ use crate::failure::{Failure, Outcome, Status};
 use crate::remote::client::Client;
 use crate::remote::facts::{Facts, State};
 use crate::remote::patterns::Patterns;
-use crate::remote::trouble::{Kind, LATE, refusal, sentences};
+use crate::remote::trouble::{Kind, LATE, Refusal, sentences};
 use crate::remote::tubes::{Sample, is_large};
 use crate::remote::watch::{Known, Tube};
 use crate::text::counted;
@@ -66,8 +66,10 @@ fn ask(client: &mut Client, patterns: &Patterns) -> Outcome<Told> {
     };
     let mut known = Known::default();
     sample(&mut known)?;
-    // Only a second sample shows whether a large tube grows.
-    if known.tubes.values().any(|tube| is_large(tube.facts())) {
+    // Only a second sample shows whether a large tube grows, and whether workers that
+    // hold nothing are fast or hang.
+    let wants_more = |tube: &Tube| is_large(tube.facts()) || has_idle_workers(tube.facts());
+    if known.tubes.values().any(wants_more) {
         sleep(BETWEEN);
         sample(&mut known)?;
     }
@@ -81,7 +83,7 @@ fn ask(client: &mut Client, patterns: &Patterns) -> Outcome<Told> {
     for name in names {
         let tube = known.tubes.get(&name);
         let tube = tube.ok_or_else(|| Failure::no_tube(&name))?;
-        let said = sentences(client, &name, tube.facts(), tube.growth.as_ref())?;
+        let said = sentences(client, &name, tube)?;
         tubes.push((name, said));
     }
     Ok(Told {
@@ -90,6 +92,13 @@ fn ask(client: &mut Client, patterns: &Patterns) -> Outcome<Told> {
         more,
         is_choice,
     })
+}
+
+/// Whether jobs are ready, and those who watch the tube neither hold jobs nor wait.
+fn has_idle_workers(tube: &Facts) -> bool {
+    let [ready, reserved, ..] = tube.jobs();
+    let waiting = tube.number("current-waiting");
+    ready > 0 && reserved == 0 && waiting == 0 && tube.watching() > 0
 }
 
 impl Told {
@@ -120,10 +129,10 @@ impl Told {
 
 /// What is in the way of all jobs.
 fn of_server(stats: &Facts) -> Option<String> {
-    Some(match refusal(stats)? {
-        "it drains" => "The server drains: it takes no new jobs.".into(),
+    Some(match Refusal::of(stats)? {
+        Refusal::Drains => "The server drains: it takes no new jobs.".into(),
         reason => {
-            let refused = counted(stats.number("puts-refused"), "put");
+            let (reason, refused) = (reason.words(), counted(stats.number("puts-refused"), "put"));
             format!("The server takes no new jobs: {reason}. It has refused {refused}.")
         }
     })

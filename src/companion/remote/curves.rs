@@ -29,6 +29,7 @@ pub struct Point {
 pub type Slots = Vec<Option<Point>>;
 
 /// The curves of a server or a tube. Times are counted from any common beginning.
+#[derive(Clone)]
 pub struct Curves {
     rings: [Ring; SPANS.len()],
     /// When the counters were read last, and what they said; `None` at the
@@ -36,6 +37,7 @@ pub struct Curves {
     before: Option<(Duration, Each<u64>)>,
 }
 
+#[derive(Clone)]
 struct Ring {
     /// How many seconds a slot has.
     width: u64,

@@ -219,11 +219,13 @@ pub fn connections(client: &mut Client, most: usize) -> Outcome<Option<Vec<Facts
 
 /// All tubes of a server in the order in which they came, with what `stats-tube` shows
 /// and more; `None` if it does not list them.
-pub fn tubes(client: &mut Client) -> Outcome<Option<Vec<Facts>>> {
-    let mut found = listed(client, "list-tube-stats", usize::MAX)?;
-    let all = found.iter_mut().flatten();
-    all.for_each(|tube| tube.remove("id"));
-    Ok(found)
+pub fn tubes(client: &mut Client) -> Outcome<Option<Vec<(TubeName, Facts)>>> {
+    let found = listed(client, "list-tube-stats", usize::MAX)?;
+    let named = |mut facts: Facts| {
+        facts.remove("id");
+        Some((TubeName::parse(facts.text("name").as_bytes())?, facts))
+    };
+    Ok(found.map(|all| all.into_iter().filter_map(named).collect()))
 }
 
 fn listed(client: &mut Client, what: &str, most: usize) -> Outcome<Option<Vec<Facts>>> {

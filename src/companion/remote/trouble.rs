@@ -20,6 +20,8 @@ use std::time::Duration;
 pub enum Kind {
     /// The next ready job is old.
     Old,
+    /// The last ready job is old, and others go before it that were put later.
+    Starves,
     /// For long, jobs have been ready and none was deleted.
     Still,
     /// The tube is paused, but no job is ready.
@@ -92,6 +94,7 @@ impl Trouble {
             (Kind::Grows, growth.map(Growth::words)),
             (Kind::Paused, (paused > 0 && ready == 0).then(pause)),
             (Kind::Still, (ready > 0 && still >= STILL).then(|| format!("no delete for {}", span(still.as_secs())))),
+            (Kind::Starves, starving(tube, OLD).map(|age| format!("a job waits behind others for {}", span(age)))),
             (Kind::Old, tube.age.filter(|age| *age >= OLD).map(|age| format!("oldest job {}", span(age)))),
         ];
         let found = table.into_iter();
@@ -107,6 +110,13 @@ impl Growth {
             None => format!("grows by {}/s", self.rate),
         }
     }
+}
+
+/// The age of the last ready job, if it is this old at least and jobs go before it that
+/// were put much later: those of a smaller priority keep coming.
+fn starving(tube: &Tube, least: u64) -> Option<u64> {
+    let behind = tube.age.unwrap_or(0).saturating_add(LATE);
+    tube.last_age.filter(|age| *age >= least && *age > behind)
 }
 
 /// How many of how many reservations of a tube have timed out, if it is no exception.
@@ -140,14 +150,36 @@ fn failures(job: &JobFacts) -> u64 {
         .saturating_sub(settled.saturating_add(under_way))
 }
 
-/// Why a server takes no new jobs, if it says so.
-pub fn refusal(stats: &Facts) -> Option<&'static str> {
-    match stats.text("put-refusal") {
-        "3" | "memory" => Some("its memory is full"),
-        "2" | "disk" => Some("its disk is full"),
-        _ if stats.text("draining") == "true" => Some("it drains"),
-        "" | "0" | "none" => None,
-        _ => Some("it refuses them"),
+/// Why a server takes no new jobs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// This is intended.
+    Drains,
+    MemoryFull,
+    DiskFull,
+    /// For a reason that is not known here.
+    Other,
+}
+
+impl Refusal {
+    /// Why this server takes none, if it says so: by a number, earlier ones by a word.
+    pub fn of(stats: &Facts) -> Option<Refusal> {
+        match stats.text("put-refusal") {
+            "3" | "memory" => Some(Refusal::MemoryFull),
+            "2" | "disk" => Some(Refusal::DiskFull),
+            _ if stats.text("draining") == "true" => Some(Refusal::Drains),
+            "" | "0" | "none" => None,
+            _ => Some(Refusal::Other),
+        }
+    }
+
+    pub fn words(self) -> &'static str {
+        match self {
+            Refusal::Drains => "it drains",
+            Refusal::MemoryFull => "its memory is full",
+            Refusal::DiskFull => "its disk is full",
+            Refusal::Other => "it refuses them",
+        }
     }
 }
 
@@ -163,12 +195,8 @@ const IN_A_ROW: u64 = 100;
 
 /// What is in the way of the jobs of this tube, the worst first; empty if
 /// nothing is.
-pub fn sentences(
-    client: &mut Client,
-    name: &TubeName,
-    facts: &Facts,
-    growth: Option<&Growth>,
-) -> Outcome<Vec<String>> {
+pub fn sentences(client: &mut Client, name: &TubeName, tube: &Tube) -> Outcome<Vec<String>> {
+    let facts = tube.facts();
     let [ready, reserved, delayed, buried] = facts.jobs();
     let (watching, waiting) = (facts.watching(), facts.number("current-waiting"));
     let paused = facts.number("pause-time-left");
@@ -187,12 +215,16 @@ pub fn sentences(
         });
     }
     if ready > 0 && watching > 0 && paused == 0 && waiting == 0 {
-        let workers = match watching {
-            1 => "Its worker is busy".into(),
+        let workers = match (watching, tube.is_moving(), reserved) {
+            (1, true, _) | (1, _, 1..) => "Its worker is busy".into(),
+            (1, ..) => "Its worker holds no job of it and does not ask for one".into(),
+            (_, true, _) => format!("Its {watching} workers are busy"),
+            (.., 0) => format!("None of its {watching} workers holds a job of it or asks for one"),
+            _ if reserved < watching => format!("None of its {watching} workers asks for a job"),
             _ => format!("All of its {watching} workers are busy"),
         };
         let with = match reserved {
-            0 => " with other tubes;".into(),
+            0 => ";".into(),
             _ => format!(": {},", jobs(reserved, "reserved")),
         };
         let age = next.first().map_or(0, |job| job.age);
@@ -202,8 +234,15 @@ pub fn sentences(
         };
         said.push(format!("{workers}{with} {}{late}.", jobs(ready, "ready")));
     }
+    said.extend(starving(tube, LATE).map(|age| {
+        let (age, first) = (span(age), span(tube.age.unwrap_or(0)));
+        format!(
+            "Its last ready job was put {age} ago, the next one {first} ago: jobs of smaller \
+             priorities go before it."
+        )
+    }));
     said.extend(limited(&next, &held, ready));
-    if let Some(Growth { rate, producer }) = growth {
+    if let Some(Growth { rate, producer }) = &tube.growth {
         let from = match producer {
             Some(producer) => format!("most of them come from {producer}"),
             None => "from whom, this server does not tell".into(),
@@ -326,4 +365,24 @@ fn held(
     found.retain(|job| scope.has(job));
     found.sort_by_key(|job| job.time_left.0);
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_behind_a_stream_of_more_urgent_ones_is_trouble() {
+        for (age, last_age, words) in [
+            (Some(3), Some(7200), "a job waits behind others for 2h"),
+            (Some(3), Some(599), ""),
+            // Those that were put before it go before it.
+            (Some(590), Some(610), ""),
+            (None, None, ""),
+        ] {
+            let mut tube = Tube::default();
+            (tube.age, tube.last_age) = (age, last_age);
+            assert_eq!(super::words(&Trouble::of(&tube, Duration::ZERO)), words);
+        }
+    }
 }

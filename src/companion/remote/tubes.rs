@@ -11,23 +11,24 @@ use crate::remote::patterns::Patterns;
 use crate::remote::reply::Reply;
 use beanpole::protocol::{JobId, TubeName};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
-/// The statistics of the tubes among these that exist.
-pub fn stats_of(client: &mut Client, names: &[TubeName]) -> Outcome<Vec<(TubeName, Facts)>> {
-    if let Some(all) = finder::tubes(client)? {
-        let named = all
-            .into_iter()
-            .map(|facts| (facts.text("name").to_owned(), facts));
-        let mut named: HashMap<_, _> = named.collect();
-        let found = |name: &TubeName| Some((name.clone(), named.remove(name.as_str())?));
-        return Ok(names.iter().filter_map(found).collect());
-    }
-    let line = |name: &&TubeName| format!("stats-tube {name}");
-    let all = client.all(names, line, facts)?.into_iter();
-    Ok(all
-        .filter_map(|(name, facts)| Some((name.clone(), facts?)))
-        .collect())
+/// The tubes that exist and are meant, in the order of their names, each with its
+/// statistics: a server lists many with one request, or is asked for each.
+pub fn stats_of(client: &mut Client, tubes: &Patterns) -> Outcome<Vec<(TubeName, Facts)>> {
+    let mut found: Vec<_> = if let Some(all) = finder::tubes(client)? {
+        all.into_iter()
+            .filter(|(name, _)| tubes.mean(name))
+            .collect()
+    } else {
+        let line = |name: &TubeName| format!("stats-tube {name}");
+        let names = tubes.meant(client)?;
+        let all = client.all(names, line, facts)?.into_iter();
+        all.filter_map(|(name, facts)| Some((name, facts?)))
+            .collect()
+    };
+    found.sort_by(|(one, _), (other, _)| one.cmp(other));
+    Ok(found)
 }
 
 /// The next ready job of each of these tubes, which must exist: to use a tube creates
@@ -96,11 +97,9 @@ pub fn is_large(tube: &Facts) -> bool {
 #[derive(Default)]
 pub struct Sample {
     pub server: Facts,
-    /// The tubes in the order of their names, if all were asked for.
+    /// The tubes in the order of their names.
     pub tubes: Vec<(TubeName, Facts)>,
-    /// The tubes whose jobs were asked for.
-    pub asked: Vec<TubeName>,
-    /// The next ready job of each of them that has one.
+    /// The next ready job of each of the tubes whose jobs were asked for.
     pub next: Vec<JobFacts>,
     /// Some of their reserved jobs, if the server lists them, and the jobs that
     /// were asked for.
@@ -126,12 +125,14 @@ impl Sample {
         choose: impl FnOnce(&[(TubeName, Facts)]) -> (Vec<TubeName>, Vec<JobId>),
     ) -> Outcome<Sample> {
         let server = client.server_stats()?;
-        let names = tubes.meant(client)?;
-        let tubes = stats_of(client, &names)?;
+        let tubes = stats_of(client, tubes)?;
         let (asked, jobs) = choose(&tubes);
         let wanted: HashSet<_> = asked.iter().collect();
+        // Where nothing was reserved, no job fails; and who tells that tells ages, too.
         let with = |state| {
-            let has = move |facts: &Facts| facts.jobs_in(&[state]) > 0;
+            let has = move |facts: &Facts| {
+                facts.jobs_in(&[state]) > 0 && facts.get("total-reserves") != Some("0")
+            };
             let chosen = tubes.iter().filter(|(name, _)| wanted.contains(name));
             let chosen = chosen.filter(move |(_, facts)| has(facts));
             chosen.map(|(name, _)| name.clone()).collect::<Vec<_>>()
@@ -149,7 +150,6 @@ impl Sample {
         Ok(Sample {
             server,
             tubes,
-            asked,
             next,
             others,
             connections: Vec::new(),

@@ -8,7 +8,7 @@ use crate::remote::curves::Curves;
 use crate::remote::facts::{Facts, JobFacts, State};
 use crate::remote::finder::{bodies, near};
 use crate::remote::patterns::Patterns;
-use crate::remote::trouble::{Trouble, has_failed_often, refusal, words};
+use crate::remote::trouble::{Refusal, Trouble, has_failed_often, words};
 use crate::remote::tubes::{Column, Each, RATES, Sample, TABLE, counters, growth, is_large};
 use crate::text::json::{Json, float, json};
 use beanpole::protocol::{JobId, TubeName};
@@ -76,7 +76,7 @@ pub struct Known {
 }
 
 /// Statistics of a server or a tube, and the rates since the sample before.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Counted {
     pub facts: Facts,
     counters: Each<u64>,
@@ -85,12 +85,14 @@ pub struct Counted {
 }
 
 /// A tube of a server.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Tube {
     pub counted: Counted,
     pub troubles: Vec<Trouble>,
     /// The age in seconds of the next ready job, if it is known.
     pub age: Option<u64>,
+    /// That of the last one, if the server tells it.
+    pub last_age: Option<u64>,
     /// A job that was reserved often and never done.
     pub suspect: Option<JobFacts>,
     /// How fast it grows, if that is fast.
@@ -162,7 +164,7 @@ impl Watched {
             "address": self.named.address.to_string(),
             "care": self.named.colour.is_some(),
             "lost": known.lost(now),
-            "refusal": refusal(facts),
+            "refusal": Refusal::of(facts).map(Refusal::words),
             "known": facts.get("id").is_some(),
             "version": facts.text("version"),
             "uptime": facts.number("uptime"),
@@ -301,11 +303,9 @@ impl Known {
         self.curves.note(at, jobs, counters);
         self.note_tubes(at, before, sample.tubes);
         self.note_producers(&sample.connections);
-        let none = sample.asked.iter().map(|name| (name, None));
-        let next = sample.next.iter().map(|job| (&job.tube, Some(job.age)));
-        for (name, age) in none.chain(next) {
-            if let Some(tube) = self.tubes.get_mut(name) {
-                tube.age = age;
+        for job in &sample.next {
+            if let Some(tube) = self.tubes.get_mut(&job.tube) {
+                tube.age = Some(job.age);
             }
         }
         for job in sample.next.into_iter().chain(sample.others) {
@@ -441,9 +441,16 @@ impl Tube {
         });
         self.suspect = None;
         self.is_gone = false;
-        if jobs[0] == 0 {
-            self.age = None;
-        }
+        // A server that tells no ages is asked for the next job of some tubes.
+        let has_ready = jobs[0] > 0;
+        let age = |key| {
+            facts
+                .get(key)
+                .map(|_| facts.number(key))
+                .filter(|_| has_ready)
+        };
+        self.last_age = age("last-ready-age");
+        self.age = age("first-ready-age").or(self.age.filter(|_| has_ready));
     }
 
     fn note_curves(&mut self, at: Duration) {
@@ -455,6 +462,12 @@ impl Tube {
 
     pub fn facts(&self) -> &Facts {
         &self.counted.facts
+    }
+
+    /// Whether jobs were taken or done since the sample before.
+    pub fn is_moving(&self) -> bool {
+        let moved = |rates: Each<f64>| rates[RESERVE] + rates[DELETE] > 0.0;
+        self.counted.rates.is_some_and(moved)
     }
 
     /// How many jobs have timed out in the last ten minutes, as far as it was watched.
@@ -511,6 +524,7 @@ impl Tube {
 
 /// The places of rates in [`RATES`].
 const PUT: usize = 0;
+const RESERVE: usize = 1;
 const DELETE: usize = 2;
 const TIMEOUTS: usize = RATES.len() - 1;
 

@@ -93,7 +93,7 @@ def value(text, name, **labels):
     values = [
         sample.value
         for sample in family.samples
-        if sample.name == name and sample.labels == labels
+        if sample.name == name and sample.labels.pop("server") and sample.labels == labels
     ]
     return values[0] if values else None
 

@@ -139,10 +139,9 @@ fn is_same(given: &str, wanted: &str) -> bool {
 /// What is in the way of the jobs of a tube.
 fn why(request: &Request, client: &mut Client, server: &Watched) -> Outcome<Json> {
     let tube: TubeName = read(request, "tube")?;
-    let facts = client.known_tube(&tube)?;
-    let growth = |known: MutexGuard<Known>| known.tubes.get(&tube)?.growth.clone();
-    let growth = growth(server.known());
-    let said = sentences(client, &tube, &facts, growth.as_ref())?;
+    let known = server.known().tubes.get(&tube).cloned();
+    let known = known.ok_or_else(|| Failure::no_tube(&tube))?;
+    let said = sentences(client, &tube, &known)?;
     Ok(json!({"why": said.join(" ")}))
 }
 

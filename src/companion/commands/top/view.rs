@@ -2,7 +2,7 @@
 
 use super::{Board, COLUMNS, Row};
 use crate::remote::facts::{JobFacts, State};
-use crate::remote::trouble::{Kind, refusal, words};
+use crate::remote::trouble::{Kind, Refusal, words};
 use crate::remote::tubes::Column;
 use crate::remote::watch::Tube;
 use crate::text::{Colour, beginning, columns, counted, span};
@@ -119,7 +119,8 @@ fn head(board: &Board, width: usize) -> Vec<Line> {
             ));
         }
         lines.push(line);
-        let refuses = || refusal(facts).map(|reason| format!("TAKES NO JOBS: {reason}"));
+        let refusal = Refusal::of(facts).map(Refusal::words);
+        let refuses = || refusal.map(|reason| format!("TAKES NO JOBS: {reason}"));
         let trouble = known.lost(now).or_else(refuses);
         lines.extend(trouble.map(|trouble| Line::default().add_in(Some(Colour::RED), trouble)));
     }
