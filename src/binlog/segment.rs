@@ -284,6 +284,11 @@ impl<'a> Reader<'a> {
         Ok((self.offset.saturating_sub(from), next.is_some()))
     }
 
+    /// Whether the file ends within what was begun at `offset`.
+    pub fn is_cut(&self) -> bool {
+        self.later.max(self.offset + FRAME_LEN) > self.found.len
+    }
+
     /// Checks what follows the records. If there is a next segment, its header
     /// says where they end. In the newest one an unfinished write may follow; but it
     /// is damage if a later frame says that this offset had been synced.

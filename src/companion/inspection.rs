@@ -6,13 +6,14 @@
 //! continues after it: the checksum of a frame depends on its place, so a frame whose
 //! checksum is right was written at that very place.
 
+use crate::directory::Directory;
 use crate::failure::plain;
+use beanpole::binlog::Error;
 use beanpole::binlog::format::{HEADER_LEN, Record, segment_name};
 use beanpole::binlog::import::{Copies, TheirFiles, Theirs, their_name};
 use beanpole::binlog::recovery::Survey;
 use beanpole::binlog::segment::{End, Found, Reader};
 use beanpole::binlog::storage::Storage;
-use beanpole::binlog::{Error, lock};
 use beanpole::protocol::{Body, JobId};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,7 +24,8 @@ pub struct Inspection {
     /// The directory.
     pub path: PathBuf,
     survey: Survey,
-    directory: Arc<dyn Storage>,
+    directory: Arc<Directory>,
+    storage: Arc<dyn Storage>,
 }
 
 /// A place in a file.
@@ -69,11 +71,13 @@ type Tell<'a> = dyn FnMut(Finding) + 'a;
 impl Inspection {
     /// Locks a directory and reads which files it has.
     pub fn of(path: &Path) -> Result<Inspection, Error> {
-        let (directory, _) = lock(path, false)?;
+        let directory = Arc::new(Directory::open(path)?);
+        let storage: Arc<dyn Storage> = directory.clone();
         Ok(Inspection {
             path: path.to_owned(),
-            survey: Survey::of(&directory)?,
+            survey: Survey::of(&storage)?,
             directory,
+            storage,
         })
     }
 
@@ -114,7 +118,7 @@ impl Inspection {
         }
         let unfinished = copies.unfinished().iter().copied();
         unfinished.map(Finding::Discarded).for_each(&mut *tell);
-        let files = TheirFiles::of(&self.directory, &copies)?;
+        let files = TheirFiles::of(&self.storage, &copies)?;
         refuse(&files.flaws, tell);
         for file in &files.taken {
             tell(Finding::Obsolete(their_name(file.number)));
@@ -132,6 +136,11 @@ impl Inspection {
                     job.body = Body::new(b"");
                 }
             })?;
+        }
+        for ((name, offset), why) in self.directory.take_unread() {
+            tell(Finding::Refused(format!(
+                "{name} at offset {offset}: a page cannot be read: {why}"
+            )));
         }
         Ok((theirs, segments.len() + files.new.len()))
     }
@@ -185,6 +194,9 @@ fn read_segment(found: &Found, next: Option<&Found>, tell: &mut Tell) -> Result<
                 return Ok(());
             }
             Ok(End::Continued) => return Ok(()),
+            Ok(End::Torn(_)) if next.is_none() && reader.is_cut() => {
+                "the file ends within a record".to_owned()
+            }
             Ok(End::Torn(bytes)) if next.is_none() => {
                 tell(Finding::Torn(at(from), bytes));
                 return Ok(());

@@ -12,7 +12,7 @@
 //!
 //! Modules on the left use those on the right, which need not be neighbours;
 //! none uses one on its left, and no command uses another. `inspection` reads a binlog
-//! without a server, and `http` serves the metrics, and the console to browsers. All modules
+//! without a server, in a `directory` that may be damaged itself, and `http` serves the metrics, and the console to browsers. All modules
 //! may use `signals` and `values`, which reads the values of the command line.
 
 pub mod command;
@@ -36,6 +36,7 @@ mod commands {
     pub mod why;
     pub mod work;
 }
+mod directory;
 pub mod failure;
 mod http;
 pub mod inspection;

@@ -4,7 +4,7 @@ use std::fs::{self, OpenOptions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use support::session::{Scene, servers};
-use support::{Server, beanstalkd, program};
+use support::{Server, as_root, beanstalkd, program};
 
 /// Jobs of all states in the directory `jobs`, whose server has ended: seven were put,
 /// two are deleted, and one segment of ours holds a dozen records or so.
@@ -163,6 +163,56 @@ fn verify_does_not_report_a_torn_tail_as_damage() {
         <any> bytes were never finished: a server drops them
         sound: 1 file<any>",
     );
+}
+
+#[test]
+fn verify_calls_a_log_damaged_whose_newest_file_was_cut_short() {
+    let scene = written_by_ours();
+    let path = scene.folder.join("jobs/segment.1");
+    let whole = fs::read(&path).expect("a file");
+    let offset = offset_of(&scene, 5);
+    for more in [1, 15, 16, 17, 30] {
+        fs::write(&path, &whole[..offset + more]).expect("a file");
+        scene.tell(&format!(
+            "
+            $ beanpole binlog verify jobs 2> error
+            segment.1 at offset {offset}: {more} bytes cannot be read: the file ends within a record
+            damaged: 1 file, 4 records, 4 jobs live
+            [1]"
+        ));
+    }
+}
+
+/// Such a directory is what is left of a dying disk, or a snapshot.
+#[test]
+fn a_directory_that_nobody_can_write_to_is_read() {
+    if !as_root() {
+        return; // it takes a mount
+    }
+    let scene = written_by_ours();
+    scene.tell(
+        "
+        $ mkdir seen; unshare -m sh -c 'mount --bind jobs seen && mount -o remount,bind,ro seen && beanpole binlog verify seen && beanpole binlog repair seen new && beanpole binlog export7 seen old' 2> error || cat error
+        sound: 1 file, <any> 6 jobs live
+        6
+        6",
+    );
+}
+
+/// The rest of a log is saved where a name is taken by something else.
+#[test]
+fn repair_saves_the_rest_where_a_segment_is_no_file() {
+    let scene = of_several_segments();
+    scene.tell(
+        "
+        $ rm jobs/segment.2; mkdir jobs/segment.2; beanpole binlog verify jobs 2> error | head -n 1
+        cannot open segment.2 in the binlog directory: it is no regular file",
+    );
+    let (saved, _) = scene.said("beanpole binlog repair jobs new 2> error; ls -d new*");
+    let (saved, left) = saved.split_once('\n').expect("a number");
+    let saved: u32 = saved.parse().expect("a number");
+    assert!((240..300).contains(&saved));
+    assert_eq!(left, "new\n", "nothing is left of the work");
 }
 
 /// A log of several segments with 300 jobs, whose server has ended.

@@ -320,9 +320,20 @@ fn save(
              which may come back as they were before, or although they were deleted"
         );
     }
-    make_empty(new)?;
     let is_sound = live.is_sound();
-    print(format!("{}\n", write(inspection, live, new)?))?;
+    make_empty(new)?;
+    // No server can start on a part of the jobs: it gets its name when it is whole.
+    let mut part = new.components().as_path().as_os_str().to_owned();
+    part.push(".part");
+    let part = PathBuf::from(part);
+    let fail = |error| Failure::io(format_args!("cannot use {}", part.display()), error);
+    std::fs::create_dir(&part).map_err(fail)?;
+    let saved = write(inspection, live, &part).and_then(|count| {
+        let renamed = std::fs::rename(&part, new);
+        renamed.map(|()| count).map_err(fail)
+    });
+    let count = saved.inspect_err(|_| drop(std::fs::remove_dir_all(&part)))?;
+    print(format!("{count}\n"))?;
     Ok(Status::done_if(is_sound))
 }
 
@@ -343,11 +354,12 @@ fn repair(inspection: &Inspection, live: Live, new: &Path) -> Outcome<usize> {
     };
     let count = live.there().count();
     let mut jobs = live.jobs;
+    // Files are made as they fill up, and what was appended is written then.
     let write = |jobs: &BTreeMap<_, StoredJob>, id| {
         let room = log.make_room_to_copy(put_len(&jobs[&id]));
         room.map_err(|_| failed())?;
-        log.commit(log.append(&[Change::Put(id)], jobs))
-            .map_err(|_| failed())
+        log.append(&[Change::Put(id)], jobs);
+        Ok(())
     };
     jobs.keys().try_for_each(|id| write(&jobs, *id))?;
     // A server must not give an id twice, even if its job is deleted.
