@@ -214,6 +214,29 @@ fn every_request_for_data_needs_the_token() {
 }
 
 #[test]
+fn who_has_the_token_for_reading_changes_nothing() {
+    let scene = Scene::ours();
+    scene.tell(
+        "
+        $ beanpole put -q -t mail x
+        $ echo 0123456789abcdef > token; echo fedcba9876543210 > readers; chmod 600 token readers",
+    );
+    let console = Console::start(&scene, "--token token --read-only readers --allow-changes");
+    for (token, changes, status_of_change) in [
+        ("fedcba9876543210", "false", "403"),
+        ("0123456789abcdef", "true", "200"),
+    ] {
+        let headers = format!("Host: localhost\r\nAuthorization: Bearer {token}\r\n");
+        let known = console.get_with("/api/known", &headers);
+        let changes = format!("\"changes\":{changes}");
+        assert!(known.contains(&changes), "{known}");
+        let headers = headers + "Origin: http://localhost\r\n";
+        let answer = console.post(&headers, "do=delete 1");
+        assert_eq!(status(&answer), status_of_change, "{answer}");
+    }
+}
+
+#[test]
 fn listening_beyond_the_loopback_creates_a_token() {
     let console = Scene::ours().begin("beanpole console --listen 0.0.0.0:0");
     let line = console.log_line("serving http://0.0.0.0:");

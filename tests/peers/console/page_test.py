@@ -243,6 +243,9 @@ def jobs_of_all_kinds(browser, url):
     browser.click("summary", "Text")
     browser.wait("the same as text", lambda: body() == text.decode())
     has_no_barrier(browser)
+    # The forms are as they were, some refreshes later.
+    names = browser.run("return [...document.querySelectorAll('.forms summary')].map((one) => one.textContent)")
+    assert names == ["JSON", "Text", "Hex"], names
     picture(browser, "job")
     # Found by text in its body, and by state.
     browser.open(tube_url(url, "kinds"))

@@ -157,6 +157,7 @@ def eternal_timeouts(scene):
     time.sleep(1.2)
     scene.says("why", "mail: ", "4 of 4 reservations timed out.", lines=1)
     worker.reserve()
+    time.sleep(1.2)
     scene.says("metrics", 'beanstalk_tube_timeouts_total{tube="mail"} 5\n')
     scene.says("top -i 100ms", "\nmail !time")
     scene.shows("5 timeouts", ["5 timeouts"])

@@ -42,6 +42,9 @@ pub struct Serve {
     /// demand the token in this file (default: a new one, or none on loopback)
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     token: Option<PathBuf>,
+    /// who has the token in this file may only look (default: nobody)
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    read_only: Option<PathBuf>,
     /// browsers know this machine by this name; may be repeated (default: localhost)
     #[arg(long = "host", value_name = "NAME")]
     hosts: Vec<String>,
@@ -57,10 +60,11 @@ impl Run for Serve {
     fn run(self, invocation: &Invocation) -> Outcome {
         end_at_signals()?;
         let (listener, bound) = http::bind(&self.listen)?;
+        let read_only = self.read_only.as_deref().map(token_in).transpose()?;
         // Off the loopback there is always a token.
         let token = match &self.token {
             Some(file) => Some(token_in(file)?),
-            None if bound.ip().is_loopback() => None,
+            None if bound.ip().is_loopback() && read_only.is_none() => None,
             None => Some(new_token()?),
         };
         let servers = Watched::all(&invocation.servers, INTERVAL, invocation.patience);
@@ -75,6 +79,7 @@ impl Run for Serve {
         let console = Console {
             servers,
             token,
+            read_only,
             allows_changes: self.changes,
             asking: Arc::default(),
         };

@@ -25,6 +25,8 @@ pub struct Console {
     pub servers: Vec<Arc<Watched>>,
     /// What every request for facts or changes must know, if anything.
     pub token: Option<String>,
+    /// What a request for facts may know instead.
+    pub read_only: Option<String>,
     pub allows_changes: bool,
     /// Each request that asks a server right now has a clone.
     pub asking: Arc<()>,
@@ -58,10 +60,9 @@ const FILES: &[(&str, &str, &str)] = &[
 impl Site for Console {
     fn admit(&self, head: &Request) -> Result<usize, Answer> {
         let path = head.path.as_str();
-        if !FILES.iter().any(|(known, ..)| *known == path) {
-            self.check_token(head)?;
-        }
-        match (head.method.as_str(), self.allows_changes) {
+        let is_file = FILES.iter().any(|(known, ..)| *known == path);
+        let may_change = !is_file && self.may_change(head)?;
+        match (head.method.as_str(), may_change) {
             ("GET", _) => Ok(0),
             ("POST", _) if !comes_from_here(head) => Err(Answer::refusal(
                 403,
@@ -69,7 +70,8 @@ impl Site for Console {
             )),
             ("POST", false) => Err(Answer::refusal(
                 403,
-                "this console only looks: it was started without --allow-changes",
+                "this console only looks: it was started without --allow-changes, or the token is \
+                 that of --read-only",
             )),
             ("POST", true) if path == "/api/change" => Ok(jobs::LONGEST),
             ("POST", true) => Err(Answer::refusal(404, "there is nothing to change")),
@@ -166,14 +168,17 @@ fn fits(name: &str, search: &str) -> bool {
 }
 
 impl Console {
-    fn check_token(&self, request: &Request) -> Result<(), Answer> {
+    /// Whether this request may change something; a refusal if it may not even look.
+    fn may_change(&self, request: &Request) -> Result<bool, Answer> {
         let given = request.header("authorization");
         let given = given.and_then(|value| value.strip_prefix("Bearer "));
-        match &self.token {
-            Some(token) if !given.is_some_and(|given| is_same(given, token)) => {
-                Err(Answer::refusal(401, "the token is missing or wrong"))
-            }
-            _ => Ok(()),
+        let knows = |token: &String| given.is_some_and(|given| is_same(given, token));
+        if self.token.as_ref().is_none_or(knows) {
+            return Ok(self.allows_changes);
+        }
+        match self.read_only.as_ref().is_some_and(knows) {
+            true => Ok(false),
+            false => Err(Answer::refusal(401, "the token is missing or wrong")),
         }
     }
 
@@ -219,7 +224,7 @@ impl Console {
             known.existing().filter(|(_, tube)| tube.is_grave()).count()
         };
         let mut known = json!({
-            "changes": self.allows_changes,
+            "changes": self.may_change(request).unwrap_or(false),
             "grave": self.servers.iter().map(grave).sum::<usize>(),
             "servers": self.servers.iter().map(card).collect::<Json>(),
         });
@@ -305,6 +310,7 @@ mod tests {
         Console {
             servers: vec![Arc::new(server)],
             token: token.map(String::from),
+            read_only: Some("only to look".into()),
             allows_changes: true,
             asking: Arc::default(),
         }

@@ -2,13 +2,12 @@
 // many jobs asks first, and each action reports what it did.
 
 import { textOf } from "./body.js";
-import { ask, change, linkTo, place, refresh } from "./console.js";
+import { ask, change, fill, linkTo, place, refresh } from "./console.js";
 import { bytesOf, shown } from "./job.js";
 import { meant } from "./tube.js";
 import { count, span } from "./words.js";
 
 const GONE = "They are deleted and cannot be brought back.";
-const VERBS = { "kick-job": "Kick", bury: "Bury", delete: "Delete" };
 const FREE = ["buried", "delayed", "ready"];
 const jobsIn = (row, state) => (state ? row[state] : FREE.reduce((sum, one) => sum + row[one], 0));
 
@@ -43,12 +42,12 @@ const JOB = {
 };
 
 /** What is asked before the action of this button. */
-async function questionOf(name) {
+async function questionOf(name, verb) {
   if (place.job) return { ids: place.job, ...JOB[name]?.(shown) };
   if (TUBE[name]) return TUBE[name]((await ask("known")).tube?.row);
   const { ids, which } = await meant();
   if (!ids.length) throw new Error("No job has this in its body.");
-  return { ids: ids.join(" "), title: `${VERBS[name]} ${which}?`, about: name === "delete" ? GONE : "" };
+  return { ids: ids.join(" "), title: `${verb} ${which}?`, about: name === "delete" ? GONE : "" };
 }
 
 const dialog = document.getElementById("dialog");
@@ -61,7 +60,7 @@ addEventListener("click", async ({ target }) => {
   if (!button) return;
   const { textContent: verb, dataset } = button;
   try {
-    const question = { verb, ...(await questionOf(dataset.do)) };
+    const question = { verb, ...(await questionOf(dataset.do, verb)) };
     if (question.title) open(dataset.do, question);
     else await act({ do: dataset.do, ...question.more }, question.ids);
   } catch (error) {
@@ -77,13 +76,8 @@ function open(name, { title, about = "", verb, values = {}, row, bytes, more, id
   for (const label of form.querySelectorAll("label")) {
     label.hidden = label.control.disabled = !label.dataset.for.split(" ").includes(name);
   }
-  const [heading, text] = form.children;
-  heading.textContent = title;
-  text.textContent = about;
-  const main = form.querySelector(".main");
-  main.textContent = verb;
-  main.classList.toggle("danger", verb === "Delete");
-  form.querySelector(".error").textContent = "";
+  fill(form, { title, about, verb, error: "" });
+  form.querySelector(".main").classList.toggle("danger", verb === "Delete");
   for (const [field, value] of Object.entries(values)) form.elements[field].value = value;
   if (row) {
     const states = FREE.filter((state) => row[state]).map((state) => new Option(`${count(row[state])} ${state}`, state));
@@ -107,14 +101,7 @@ function edit(bytes) {
   return isText;
 }
 
-function bodyOf(text, isText) {
-  if (isText) return text.replaceAll("\r\n", "\n");
-  try {
-    return Uint8Array.fromHex(text.replace(/\s+/g, ""));
-  } catch {
-    throw new Error("The body must be pairs of hexadecimal digits.");
-  }
-}
+const bodyOf = (text, isText) => (isText ? text.replaceAll("\r\n", "\n") : Uint8Array.fromHex(text.replace(/\s+/g, "")));
 
 form.addEventListener("submit", async (event) => {
   // The browser closes the dialog.
@@ -125,7 +112,7 @@ form.addEventListener("submit", async (event) => {
     await send(Object.fromEntries(new FormData(form)));
     dialog.close();
   } catch (failure) {
-    form.querySelector(".error").textContent = failure.message;
+    fill(form, { error: failure.message });
   }
   event.submitter.disabled = false;
 });

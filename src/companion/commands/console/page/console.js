@@ -34,13 +34,8 @@ const placeOf = (search) => ["server", "tube", "job"].map((name) => new URLSearc
 const [server, tube, job] = placeOf(location.search);
 export const place = { server, tube, job };
 
-/** An answer that says why there is none. */
-class Refusal extends Error {
-  constructor(status, message) {
-    super(message);
-    this.status = status;
-  }
-}
+/** Why there is no answer. */
+const refusal = (status, message) => Object.assign(new Error(message), { status });
 
 async function request(path, options) {
   const token = sessionStorage.getItem(TOKEN);
@@ -51,9 +46,9 @@ async function request(path, options) {
     answer = await fetch(`/api/${path}`, { ...options, headers, signal: AbortSignal.any(signals) });
     if (answer.ok) return await answer.json();
   } catch {
-    throw new Refusal(0, "The console does not answer.");
+    throw refusal(0, "The console does not answer.");
   }
-  throw new Refusal(answer.status, (await answer.text()).trim());
+  throw refusal(answer.status, (await answer.text()).trim());
 }
 
 /** Asks for what the address says, and these parameters. */
@@ -83,37 +78,39 @@ export async function refresh(isAgain = false) {
   running.abort();
   const { signal } = (running = new AbortController());
   if (!isAgain) answers.clear();
-  const asks = async (what) => {
+  // All parts share an answer.
+  const asks = (what) => {
     const kept = answers.get(what);
     if (kept?.until > performance.now()) return kept.answer;
-    const begun = performance.now();
-    const answer = await ask(what, {}, signal);
-    signal.throwIfAborted();
-    const now = performance.now();
-    answers.set(what, { answer, until: now + (now - begun) * RESPITE });
-    return answer;
+    const [begun, one] = [performance.now(), { until: Infinity }];
+    const answered = (answer) => {
+      signal.throwIfAborted();
+      const now = performance.now();
+      one.until = now + (now - begun) * RESPITE;
+      return answer;
+    };
+    one.answer = ask(what, {}, signal).then(answered).catch((error) => {
+      one.until = 0;
+      throw error;
+    });
+    answers.set(what, one);
+    return one.answer;
   };
-  const update = async ([section, show]) => {
+  const update = ([section, show]) => {
     section.ariaBusy = "true";
-    try {
-      await show(section, asks);
-      section.classList.remove("failed");
-    } catch (error) {
-      if (signal.aborted) throw error;
-      section.classList.add("failed");
-      return error;
-    } finally {
+    const done = (failure) => {
+      if (signal.aborted) return;
       section.ariaBusy = "false";
-    }
+      section.classList.toggle("failed", Boolean(failure));
+      return failure;
+    };
+    return show(section, asks).then(() => done(), done);
   };
   followAddress();
-  try {
-    const failures = (await Promise.all(parts.map(update))).filter(Boolean);
-    tell(failures);
-  } catch {
-    // The next question is on its way.
-    return;
-  }
+  const failures = await Promise.all(parts.map(update));
+  // If it was aborted, the next question is on its way.
+  if (signal.aborted) return;
+  tell(failures.filter(Boolean));
   if (!document.hidden) timer = setTimeout(refresh, INTERVAL, true);
 }
 
@@ -158,11 +155,8 @@ function followAddress() {
   }
 }
 
-/** The template of this name. */
-export const clone = (name) => document.getElementById(name).content.firstElementChild.cloneNode(true);
-
 /** Sets the text of an element, if it is another one. */
-export function setText(into, text) {
+function setText(into, text) {
   if (into.textContent !== String(text)) into.textContent = text;
 }
 
@@ -185,11 +179,12 @@ export function fill(root, texts) {
  * same as long as the item is there, so that it keeps the focus, and a click that has
  * begun ends on it.
  */
-export function list(parent, template, items, show) {
+export function list(parent, template, items, keyOf, show) {
   const known = new Map([...parent.children].map((child) => [child.dataset.key, child]));
   const children = items.map((item) => {
-    const child = known.get(item.key) ?? clone(template);
-    child.dataset.key = item.key;
+    const key = keyOf(item);
+    const child = known.get(key) ?? document.getElementById(template).content.firstElementChild.cloneNode(true);
+    child.dataset.key = key;
     show(child, item);
     return child;
   });

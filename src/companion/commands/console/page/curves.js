@@ -1,7 +1,7 @@
 // Curves: the small one of a row, and the large ones with scales.
 
-import { fill, list, place, setText, wanted } from "./console.js";
-import { count, rate, short } from "./words.js";
+import { fill, list } from "./console.js";
+import { short } from "./words.js";
 
 const SLOTS = 300;
 const FIGURES = [
@@ -35,24 +35,19 @@ export async function curves(section, ask) {
   const { curves } = await ask("known");
   const { slots, seconds, counted } = curves;
   section.hidden = false;
-  list(section.querySelector(".curves"), "figure", FIGURES, (figure, { key, from, names }) => {
+  list(section.querySelector(".curves"), "figure", FIGURES, ({ key }) => key, (figure, { key, from, names }) => {
     const isKnown = (index) => !from || counted[index];
     const lines = names.map((_, index) => slots.map((slot) => (isKnown(index) ? slot?.[from + index] : null)));
     const top = scale(Math.max(0, ...lines.flat().filter((value) => value != null)));
-    const [caption, plot, times] = figure.children;
-    const [title, ...legend] = caption.children;
-    const [drawing, high, middle] = plot.children;
-    const now = lines.map((line) => line.at(-1));
-    setText(title, key);
-    names.forEach((name, index) => setText(legend[index], `${name} ${now[index] == null ? "–" : short(now[index])}`));
-    drawing.ariaLabel = `${key}, up to ${top}. Now: ${legend.map((one) => one.textContent).join(", ")}.`;
-    setText(high, short(top));
-    setText(middle, short(top / 2));
+    const legend = names.map((name, index) => `${name} ${short(lines[index].at(-1))}`);
+    const times = [0, 1, 2, 3, 4].map((quarter) => [`time${quarter}`, clock(seconds * (1 - quarter / 4), seconds)]);
+    fill(figure, { key, high: short(top), middle: short(top / 2), ...legend, ...Object.fromEntries(times) });
+    const drawing = figure.querySelector("svg");
+    drawing.ariaLabel = `${key}, up to ${top}. Now: ${legend.join(", ")}.`;
     const [gap, ...paths] = drawing.children;
     gap.setAttribute("d", barsOf(slots.map((slot) => (slot ? 0 : 1)), SLOTS, 100, 1));
     // The first line is drawn last, on top of the others.
     paths.reverse().forEach((path, index) => path.setAttribute("d", lineOf(lines[index], SLOTS, 100, top)));
-    [...times.children].forEach((time, index, { length }) => setText(time, clock(seconds * (1 - index / (length - 1)), seconds)));
   });
 }
 

@@ -1,8 +1,8 @@
 // A tube: what is wrong with it, its figures and its jobs.
 
 import { ask as askOnce, fill, linkTo, list, place, wanted } from "./console.js";
-import { serverOf, turn } from "./tubes.js";
-import { count, rate, size, span } from "./words.js";
+import { figuresOf, serverOf, turn } from "./tubes.js";
+import { count, left, size, span } from "./words.js";
 
 export async function tube(section, ask) {
   const known = await ask("known");
@@ -13,23 +13,17 @@ export async function tube(section, ask) {
   section.querySelector(".badge").classList.toggle("grave", Boolean(row?.grave));
   section.querySelector("dl").hidden = !row;
   fill(section, { name: place.tube, trouble: (isThere && row.trouble) || "" });
-  if (row) fill(section, figuresOf(row, total));
+  if (row) fill(section, { ...figuresOf(row), puts: count(total) });
   serverOf(known);
   const none = gone ? "The tube does not exist any more." : "There is no such tube yet.";
   fill(section, { why: isThere ? (await ask("why")).why || "Nothing is in its way." : none });
-}
-
-function figuresOf(row, total) {
-  const [ready, reserved, delayed, buried, watching, waiting] = [row.ready, row.reserved, row.delayed, row.buried, row.watching, row.waiting].map(count);
-  const rates = { "put/s": rate(row.put), "deleted/s": rate(row.delete), "timeouts/s": rate(row.timeouts) };
-  return { ready, reserved, delayed, buried, watching, waiting, ...rates, puts: count(total), age: span(row.age) };
 }
 
 export async function jobs(section, ask) {
   serverOf(await ask("known"));
   const { jobs, looked, next, listed } = await ask("jobs");
   const [text, state, sort] = [wanted("text"), wanted("state"), wanted("sort")];
-  list(section.querySelector("tbody"), "job-row", jobs.map((job) => ({ key: job.id, ...job })), showJob);
+  list(section.querySelector("tbody"), "job-row", jobs, ({ id }) => id, showJob);
   const empty = text ? "No job here has this in its body." : state ? `No job is ${state}.` : "There are no jobs.";
   const notes = [listed ? "" : "This server lists no jobs: these are the next ones and their neighbours."];
   if (text) notes.unshift(`${count(jobs.length)} found among ${count(looked)} jobs${next ? ", go on with Next" : ""}.`);
@@ -41,13 +35,11 @@ export async function jobs(section, ask) {
 }
 
 function showJob(line, job) {
-  const { id, state, age, tries, left, priority, begins } = job;
-  const box = line.querySelector("input");
-  Object.assign(box, { value: id, ariaLabel: `Job ${id}` });
+  const { id, state, priority, begins } = job;
+  Object.assign(line.querySelector("input"), { value: id, ariaLabel: `Job ${id}` });
   line.querySelector("a").href = linkTo({ server: place.server, job: id });
   line.querySelector(".badge").className = `badge plain ${state}`;
-  const hasLeft = state === "delayed" || state === "reserved";
-  fill(line, { id, state, old: span(age), tries: count(tries), left: hasLeft ? span(left) : null, priority: String(priority), size: size(job.size), begins });
+  fill(line, { id, state, old: span(job.age), tries: count(job.tries), left: left(job), priority, size: size(job.size), begins });
   line.querySelector("[data-is=begins]").title = begins;
 }
 

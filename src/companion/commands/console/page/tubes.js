@@ -34,7 +34,7 @@ export async function servers(section, ask) {
   const known = await ask("known");
   const shown = known.servers.filter(({ name }) => !place.server || name === place.server);
   section.hidden = false;
-  list(section.querySelector("ul"), "card", shown.map((server) => ({ key: server.name, ...server })), showCard);
+  list(section.querySelector("ul"), "card", shown, ({ name }) => name, showCard);
   if (place.server) serverOf(known);
 }
 
@@ -59,14 +59,9 @@ function showCard(card, server) {
 }
 
 export async function tubes(section, ask) {
-  const { servers, table } = await ask("known");
-  const { rows, found, total } = table;
+  const { rows, found, total } = (await ask("known")).table;
   const [search, from] = [wanted("search"), Number(wanted("from"))];
-  const isMixed = servers.length > 1 && !place.server;
-  list(section.querySelector("tbody"), "tube-row", rows.map((row) => ({ key: `${row.server}/${row.name}`, ...row })), (line, row) => {
-    showRow(line, row, isMixed);
-    line.classList.toggle("lost", servers.some(({ name, lost }) => lost && name === row.server));
-  });
+  list(section.querySelector("tbody"), "tube-row", rows, (row) => `${row.server}/${row.name}`, showRow);
   fill(section, {
     count: search ? `${count(found)} of ${count(total)}` : count(total),
     empty: rows.length ? "" : search ? `No tube’s name fits “${search}”.` : "There are no tubes.",
@@ -83,15 +78,19 @@ export function turn(section, which, changes) {
   if (changes) one.href = link(changes);
 }
 
-function showRow(line, row, isMixed) {
-  const { name, server, trouble, grave, curve, ready, reserved, delayed, buried, watching, waiting } = row;
-  const figures = { ready, reserved, delayed, buried, watching, waiting, "put/s": row.put, "deleted/s": row.delete, "timeouts/s": row.timeouts, age: row.age };
-  for (const cell of line.querySelectorAll("td[data-is]")) cell.classList.toggle("zero", !figures[cell.dataset.is]);
-  const shown = Object.entries(figures).map(([key, value]) => [key, key === "age" ? span(value) : key.endsWith("/s") ? rate(value) : count(value)]);
-  fill(line, { ...Object.fromEntries(shown), name, server: isMixed ? server : "", trouble: trouble ?? "" });
+/** The figures of a tube as texts, by their names. */
+export function figuresOf(row) {
+  const counts = ["ready", "reserved", "delayed", "buried", "watching", "waiting"].map((name) => [name, count(row[name])]);
+  const rates = { "put/s": rate(row.put), "deleted/s": rate(row.delete), "timeouts/s": rate(row.timeouts) };
+  return { ...Object.fromEntries(counts), ...rates, age: span(row.age) };
+}
+
+function showRow(line, row) {
+  const { name, server, trouble, grave, curve } = row;
+  fill(line, { ...figuresOf(row), name, server: place.server ? "" : server, trouble: trouble ?? "" });
+  for (const cell of line.querySelectorAll("td")) cell.classList.toggle("zero", /^[0–]$/.test(cell.textContent));
   const link = line.querySelector("a");
-  link.href = linkTo({ server, tube: name });
-  link.title = name;
+  Object.assign(link, { href: linkTo({ server, tube: name }), title: name });
   line.querySelector(".badge").classList.toggle("grave", grave);
   drawSmall(line.querySelector("svg"), curve);
 }

@@ -4,7 +4,7 @@ export const count = (number) => (number == null ? "–" : number.toLocaleString
 
 /** A number in a few characters. */
 export const short = (number) =>
-  number < 10000 ? count(number) : number.toLocaleString("en", { notation: "compact", maximumFractionDigits: 1 });
+  !(number >= 10000) ? count(number) : number.toLocaleString("en", { notation: "compact", maximumFractionDigits: 1 });
 
 /** A rate per second. */
 export const rate = (number) => (number && number < 10 ? number.toFixed(1) : count(number && Math.round(number)));
@@ -21,3 +21,6 @@ export function span(seconds) {
 
 /** A number of bytes. */
 export const size = (bytes) => unit(bytes, "byte", { notation: "compact", maximumFractionDigits: 1 });
+
+/** The time that a delayed or reserved job has left. */
+export const left = ({ state, left }) => (state === "delayed" || state === "reserved" ? span(left) : null);
