@@ -196,7 +196,7 @@ def runaway_producer(scene):
 def damaged_binlog(scene):
     assert scene.server.wait(timeout=60) == 10
     said = scene.server.stderr.read()
-    assert re.search(r"binlog\.1 is damaged at offset \d+: .*`beanpole binlog repair /\S+ NEW`", said), said
+    assert re.search(r"segment\.1 is damaged at offset \d+: .*`beanpole binlog repair /\S+ NEW`", said), said
     gone = f"cannot connect to 127.0.0.1:{scene.port}"
     scene.says("why", gone, lines=1)
     scene.says("check", f"BEANSTALK CRITICAL: {gone}", lines=1)
