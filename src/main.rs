@@ -272,22 +272,24 @@ fn open(options: &Options, mut clock: Clock) -> Result<Recovered, Failure> {
     };
     // A message that says how to repair the directory has a command to copy.
     let repair = format!("repair {} NEW", binlog.dir.display());
+    let within = format!("in {}", binlog.dir.display());
     let unusable = |error: binlog::Error| {
         let text = error.to_string().replace("repair DIR NEW", &repair);
+        let text = text.replace("in the binlog directory", &within);
         (Exit::BinlogUnusable, text)
     };
-    let locked = match binlog::lock(&binlog.dir, false) {
+    let locked = match binlog::lock(&binlog.dir, false, binlog.sync) {
         Err(binlog::Error::Locked(_)) if binlog.wait => {
             let waiting = format!("another server has {} locked", binlog.dir.display());
             log::info(format_args!("waiting: {waiting}"));
             notify::send(&format!("STATUS=Waiting: {waiting}"));
-            binlog::lock(&binlog.dir, true)
+            binlog::lock(&binlog.dir, true, binlog.sync)
         }
         locked => locked,
     };
-    let (storage, left) = locked.map_err(unusable)?;
-    for error in left {
-        log::warning(format_args!("left alone, since it is not needed: {error}"));
+    let (storage, notices) = locked.map_err(unusable)?;
+    for notice in notices {
+        log::warning(format_args!("{notice}"));
     }
     // The rest of a delay is measured by the system's clock, which may have been set
     // while we waited for the lock.

@@ -7,7 +7,8 @@
 //! file does this work. The writer gives a prepared segment its name when the segment
 //! begins, and on a full disk removes another one if the name or a write needs a block.)
 //!
-//! A new file is filled with zeros that are really written. So its room is allocated,
+//! A new file is filled with zeros that are really written (or with noise, where no room can
+//! be allocated). So its room is allocated,
 //! and a later write to these blocks need not change the file system's metadata, which
 //! would be synced as well. A block that is only allocated costs more writes or flushes
 //! at its first sync (`tests/binlog/zeros` counts them). The part of a file beyond `-s`
@@ -29,64 +30,15 @@
 //! begins, the same error is the end of the log (`log`).
 
 use super::error::{Error, is_full};
-use super::format::{
-    FRAME_LEN, HEADER_LEN, Header, Place, prepared_name, prepared_slot, segment_name,
-};
-use super::storage::{File, Storage, write_zeros};
-use super::tail::{BLOCK, LEFT_BY_PUT, Tail, Work};
+use super::format::{FRAME_LEN, HEADER_LEN, Header, Place, prepared_slot, segment_name};
+use super::storage::Storage;
+use super::tail::{BLOCK, LEFT_BY_PUT, Prepared, Room, Tail, Work};
 use super::{Binlog, Event, Failed, Jobs, Lsn, locked};
 use crate::sync::{Ordering, random};
-use std::sync::Arc;
-
-/// A file in which a segment can begin without asking the disk for anything. It is
-/// open: a segment begins also when no other file can be opened.
-pub(super) struct Prepared {
-    pub name: String,
-    pub len: u64,
-    pub file: Arc<dyn File>,
-}
-
-/// What the segments thread is asked to do, and has done.
-#[derive(Default)]
-pub(super) struct Upkeep {
-    /// The slot of the last prepared segment.
-    last_slot: usize,
-    /// Whether the segments thread runs.
-    pub has_thread: bool,
-    /// How often a pass was asked for, and how many of these requests the last pass has
-    /// served.
-    pub asked: u64,
-    served: u64,
-    /// The log is closed or has failed.
-    pub is_closed: bool,
-}
-
-impl Upkeep {
-    /// The upkeep of a log that has these prepared segments.
-    pub fn after(prepared: &[Prepared]) -> Upkeep {
-        let slots = prepared
-            .iter()
-            .filter_map(|prepared| prepared_slot(&prepared.name));
-        Upkeep {
-            last_slot: slots.max().unwrap_or(0),
-            ..Upkeep::default()
-        }
-    }
-
-    fn next_name(&mut self) -> String {
-        self.last_slot += 1;
-        prepared_name(self.last_slot)
-    }
-}
+use std::io;
 
 /// Calls a function with the jobs, under the server's lock.
 pub type WithJobs<'a> = dyn Fn(&mut dyn FnMut(&dyn Jobs)) + 'a;
-
-/// Room for a put. As long as this exists, segments are prepared long enough for it.
-#[must_use]
-pub struct Room {
-    pub(super) _put: Arc<u64>,
-}
 
 impl Binlog {
     /// Waits until there is room for a put of this length (see
@@ -382,8 +334,7 @@ impl Prepared {
             if len < self.len {
                 return self.file.set_len(len);
             }
-            self.file.allocate(len)?;
-            write_zeros(&*self.file, self.len, len.min(zeros))?;
+            self.file.allocate(len, len.min(zeros))?;
             self.file.sync()
         };
         let resized = resize().inspect_err(|_| drop(self.file.set_len(self.len)));
@@ -403,14 +354,21 @@ pub(super) fn adopt(storage: &dyn Storage) -> Result<Vec<Prepared>, Error> {
 }
 
 /// Opens a prepared segment whose contents are not needed, rounds it to whole blocks, and
-/// makes sure that it has room of its own. One without room is removed: `None`.
+/// makes sure that it has room of its own. One without room, or with another name, is
+/// removed: `None`.
 fn reuse(storage: &dyn Storage, name: &str) -> Result<Option<Prepared>, Error> {
     let reuse = || {
         let file = storage.open(name)?;
         let found = file.len()?;
         let len = found - found % BLOCK;
+        // It may be a segment as well, if a file system has renamed it half, or part of a
+        // copy (`cp -al`).
+        if file.links()? > 1 {
+            let name = String::new();
+            return Ok(Prepared { name, len: 0, file });
+        }
         file.set_len(len)?;
-        file.allocate(len)?;
+        file.allocate(len, 0)?;
         file.unshare()?;
         file.sync()?;
         let name = name.to_owned();
@@ -426,11 +384,24 @@ fn reuse(storage: &dyn Storage, name: &str) -> Result<Option<Prepared>, Error> {
     }
 }
 
-/// Makes a prepared segment the segment with this header and a new salt, durably, and
-/// returns the place of its first record. A longer directory may need a block or two. So
-/// if the disk has no room for the name, this tries again as long as `free_prepared`
-/// frees some: a small prepared segment may be less than the name needs, and another
+/// Makes a change. If the disk has no room for it, tries again as long as `free_prepared`
+/// frees some: a small prepared segment may be less than the change needs, and another
 /// thread may have taken its room.
+pub(super) fn once_there_is_room(
+    mut change: impl FnMut() -> io::Result<()>,
+    mut free_prepared: impl FnMut() -> bool,
+) -> io::Result<()> {
+    loop {
+        match change() {
+            Err(error) if is_full(&error) && free_prepared() => {}
+            done => return done,
+        }
+    }
+}
+
+/// Makes a prepared segment the segment with this header and a new salt, durably, and
+/// returns the place of its first record. A longer directory may need a block or two, and
+/// so may the header, on a file system that copies on write.
 pub(super) fn name_segment(
     storage: &dyn Storage,
     prepared: &Prepared,
@@ -444,13 +415,11 @@ pub(super) fn name_segment(
     // An empty frame ends the segment here, whatever the file was used for before.
     let mut start = header.encode();
     start.resize(start.len() + FRAME_LEN as usize, 0);
-    prepared.file.write_at(&start, 0).map_err(on("write"))?;
+    let write = || prepared.file.write_at(&start, 0);
+    once_there_is_room(write, &mut free_prepared).map_err(on("write"))?;
     prepared.file.sync().map_err(on("sync"))?;
-    let mut renamed = storage.rename(from, &to);
-    while renamed.as_ref().is_err_and(is_full) && free_prepared() {
-        renamed = storage.rename(from, &to);
-    }
-    renamed.map_err(on("rename"))?;
+    let rename = || storage.rename(from, &to);
+    once_there_is_room(rename, &mut free_prepared).map_err(on("rename"))?;
     let synced = storage.sync();
     synced.map_err(Error::on("sync the name of", to))?;
     Ok(Place {

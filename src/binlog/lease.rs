@@ -68,17 +68,16 @@
 
 use super::error::{Error, is_full};
 use super::format::{any_slot, prepared_slot, segment_number};
-use super::storage::{File, Storage, again};
-use super::{Binlog, Failed, locked};
+use super::storage::{File, Storage, again, free};
+use super::{Binlog, Failed, SyncMode, locked};
 use crate::sync::{Ordering, time_since_boot};
 use crate::sys::{disable_copy_on_write, is_shared, whole_file};
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, FcntlArg, OFlag, fcntl, openat, renameat};
 use nix::libc;
 use nix::sys::stat::Mode;
-use nix::sys::statvfs::fstatvfs;
 use nix::sys::utsname::uname;
-use nix::unistd::{AccessFlags, UnlinkatFlags, faccessat, unlinkat};
+use nix::unistd::{AccessFlags, UnlinkatFlags, faccessat, fsync, unlinkat};
 use std::fs::{self, TryLockError};
 use std::io;
 use std::os::fd::AsFd;
@@ -95,8 +94,8 @@ const PROBE: &str = "segment.spare.0";
 const LOCK: &str = "lock";
 
 /// Locks a directory. With `wait`, waits until no other server has it. Returns its
-/// storage, which has it until it is dropped; and why files that other servers have
-/// prepared are still there, although they are not needed.
+/// storage, which has it until it is dropped; and what the operator should know, a line
+/// each.
 ///
 /// The lock is the one that beanstalkd takes (a write lock by `fcntl` on
 /// the file `lock`). So its servers and ours exclude each other, and also
@@ -106,7 +105,11 @@ const LOCK: &str = "lock";
 ///
 /// If another server has it, or if it cannot be used: for example, if no file can be made
 /// in it, or removed. (On a full disk none need be made.)
-pub fn lock(path: &Path, wait: bool) -> Result<(Arc<dyn Storage>, Vec<Error>), Error> {
+pub fn lock(
+    path: &Path,
+    wait: bool,
+    sync: SyncMode,
+) -> Result<(Arc<dyn Storage>, Vec<String>), Error> {
     let refused = |source| Error::unusable(path, source);
     let mut directory = Directory::open(path)?;
     let is_ours = directory.lock_file(wait).map_err(refused)?;
@@ -124,7 +127,19 @@ pub fn lock(path: &Path, wait: bool) -> Result<(Arc<dyn Storage>, Vec<Error>), E
         made => made.and_then(|_| directory.remove(PROBE)),
     };
     tried.map_err(Error::on("make or remove", "files"))?;
-    Ok((Arc::new(directory), left))
+    let left = left
+        .iter()
+        .map(|error| format!("left alone, since it is not needed: {error}"));
+    let mut notices: Vec<_> = left.collect();
+    let synced = directory.sync_names();
+    let unsynced = synced.map_err(Error::on("sync", "the names"))?;
+    if let Some(why) = unsynced.filter(|_| sync != SyncMode::Never) {
+        notices.push(format!(
+            "names in {} cannot be synced ({why}), so a power cut may lose jobs, or keep the server from starting",
+            path.display()
+        ));
+    }
+    Ok((Arc::new(directory), notices))
 }
 
 /// A directory of the operating system. It is held by a descriptor, so it stays the same
@@ -285,6 +300,17 @@ impl Directory {
         Ok(Arc::new(file))
     }
 
+    /// Syncs the names. Returns what the file system says if it cannot do that for a
+    /// directory: so do VirtualBox's shared folders, and older kernels' CIFS and 9P.
+    fn sync_names(&self) -> io::Result<Option<io::Error>> {
+        match again(|| fsync(&self.directory)) {
+            Err(errno @ (Errno::EINVAL | Errno::ENOSYS | Errno::EOPNOTSUPP)) => {
+                Ok(Some(errno.into()))
+            }
+            done => Ok(done.map(|()| None)?),
+        }
+    }
+
     /// Removes the file of this name on disk.
     fn unlink(&self, name: &str) -> io::Result<()> {
         let unlink = || unlinkat(&self.directory, name, UnlinkatFlags::NoRemoveDir);
@@ -361,15 +387,13 @@ impl Storage for Directory {
         self.unlink(&self.name(name))
     }
 
+    /// Where names cannot be synced, [`lock`] has said so.
     fn sync(&self) -> io::Result<()> {
-        self.directory.sync_all()
+        self.sync_names().map(|_| ())
     }
 
     fn free(&self) -> Option<u64> {
-        let found = again(|| fstatvfs(&self.directory)).ok()?;
-        // The C library's types of these numbers differ from machine to machine.
-        let blocks = found.blocks_available() as u64;
-        Some(blocks.saturating_mul(found.fragment_size() as u64))
+        free(&self.directory)
     }
 
     fn is_shared(&self) -> bool {
@@ -517,7 +541,7 @@ mod tests {
             let found = fs::metadata(place.path().join("segment.1")).unwrap();
             (file.len().unwrap(), found.len())
         };
-        file.allocate(8192).unwrap();
+        file.allocate(8192, 0).unwrap();
         assert_eq!(lens(), (8192, 8192));
         file.set_len(4096).unwrap();
         assert_eq!(lens(), (4096, 4096));
@@ -744,7 +768,7 @@ mod tests {
         let path = |name| directory.path().join(name);
         fs::write(path("segment.spare2"), "").unwrap();
         fs::write(path("segment.1"), "").unwrap();
-        let _locked = lock(directory.path(), false).unwrap();
+        let _locked = lock(directory.path(), false, SyncMode::Never).unwrap();
         let mut other = fs::OpenOptions::new();
         let other = other.write(true).open(path("lock")).unwrap();
         let region = whole_file();
@@ -755,7 +779,7 @@ mod tests {
     #[test]
     fn a_directory_on_a_local_disk_is_not_fenced() {
         let directory = tempfile::tempdir().unwrap();
-        let lock = || lock(directory.path(), false).unwrap().0;
+        let lock = || lock(directory.path(), false, SyncMode::Never).unwrap().0;
         let storage = lock();
         assert!(!storage.is_shared());
         assert_eq!(fs::read(directory.path().join("lock")).unwrap(), b"");

@@ -25,11 +25,11 @@
 //! variable on which all wait for the writing thread, each sync would wake all
 //! of them, and most would learn that they have to wait for the next sync.
 
-use super::error::{Error, is_full};
-use super::files::{Prepared, name_segment};
+use super::error::Error;
+use super::files::{name_segment, once_there_is_room};
 use super::format::{FRAME_LEN, Frame, Header, Place, Record, segment_name};
 use super::storage::File;
-use super::tail::Step;
+use super::tail::{Prepared, Step};
 use super::{Binlog, Event, Failed, Lsn, SyncMode, locked};
 use crate::sync::{AtomicU64, Condvar, Instant, Mutex, Ordering, spawn, thread};
 use std::io;
@@ -439,10 +439,7 @@ impl Writer {
         let pieces = [&self.gathered, body].into_iter();
         for bytes in pieces.filter(|bytes| !bytes.is_empty()) {
             let write = || self.segment.file.write_at(bytes, self.place.offset);
-            let mut written = write();
-            while written.as_ref().is_err_and(is_full) && binlog.free_prepared() {
-                written = write();
-            }
+            let written = once_there_is_room(write, || binlog.free_prepared());
             written.map_err(Error::on("write", segment_name(self.place.number)))?;
             self.place.offset += bytes.len() as u64;
         }

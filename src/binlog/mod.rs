@@ -130,6 +130,8 @@
 //! | credit for compaction | the bound on disk use | `disk_use_stays_bounded_under_endless_puts_and_deletes_beside_live_jobs` |
 //! | compaction for a put, bound on live bytes | on a full disk a delete makes room for the next put | `a_delete_on_a_full_disk_makes_room_for_the_next_put` |
 //! | segments take at most an eighth of the room (`recovery`) | a small disk suffices | `a_segment_takes_an_eighth_of_the_room_if_that_is_less_than_asked_for`, `a_start_on_a_full_disk_admits_puts_as_soon_as_before` |
+//! | noise in prepared segments where nothing can be allocated (`storage`) | a full disk stops puts and nothing else where files are compressed, too | `a_full_file_system_that_compresses_stops_puts_and_nothing_else` |
+//! | files with another name are not used again | a backup by links, and a rename that a power cut has done half, lose nothing | `a_file_with_another_name_is_not_used_again` |
 //! | unsharing of copied blocks (reflinks) | a copy of the directory takes no room that deletes need | `a_copy_that_shares_its_blocks_takes_no_room_that_deletes_need` |
 //! | what was not known to be synced is written again, and read from the disk (`recovery`) | a start relies on nothing that is only in memory | the simulator: `random histories`, `a_torn_tail_is_overwritten_on_the_disk_even_if_a_start_failed_to_sync_that` |
 //! | names are synced first (`recovery`) | a kill between a rename and its sync loses nothing | the simulator: `a job is acknowledged only when the name of its segment is durable` |
@@ -143,7 +145,7 @@
 //!
 //! # Reading order
 //!
-//! `format`, `tail`, `log`, `files`; then `segment` and `recovery`; then
+//! `format`, `live`, `tail`, `log`, `files`; then `segment` and `recovery`; then
 //! `import`. Below all of them is `storage`, and in `lease` the real directory, which two
 //! machines may share. The tests replace that one by a disk that loses and breaks
 //! whatever a real one might. `error` has the messages for the operator.
@@ -153,6 +155,7 @@ mod files;
 pub mod format;
 pub mod import;
 mod lease;
+mod live;
 mod log;
 pub mod recovery;
 pub mod segment;
@@ -160,10 +163,11 @@ pub mod storage;
 mod tail;
 
 pub use error::Error;
-pub use files::{Room, WithJobs};
+pub use files::WithJobs;
 pub use format::{Record, max_put_len, put_len};
 pub use lease::{LEASE, RECHECK_AFTER, lock};
 pub use log::Waiter;
+pub use tail::Room;
 
 use crate::engine::{Change, Engine, StoredJob};
 use crate::lock::FairMutex;
@@ -354,8 +358,10 @@ impl Binlog {
     /// before any segment is changed. So if something is wrong, all segments stay
     /// as they are. (Some of the jobs may be in `jobs` then.)
     pub fn open(options: &Options, jobs: &mut dyn Jobs) -> Result<Opened, Error> {
-        let (storage, _) = lock(&options.dir, options.wait)?;
-        recovery::recover(storage, options.sync, options.segment_size, jobs)
+        let (storage, notices) = lock(&options.dir, options.wait, options.sync)?;
+        let mut opened = recovery::recover(storage, options.sync, options.segment_size, jobs)?;
+        opened.notices.splice(..0, notices);
+        Ok(opened)
     }
 
     /// Whether there is room for a put of this length (see [`max_put_len`]). If

@@ -9,15 +9,16 @@
 //! that.)
 
 use super::error::{Error, REPAIR, is_full};
-use super::files::{Prepared, adopt, name_segment, prepare};
+use super::files::{adopt, name_segment, prepare};
 use super::format::{
     HEADER_LEN, Record, any_slot, prepared_name, prepared_slot, put_len, segment_name,
 };
 use super::import::{Copies, Import};
+use super::live::LiveBytes;
 use super::log::{CommitQueue, Writer};
 use super::segment::{End, Found, Reader};
 use super::storage::{File, Storage, write_again, write_zeros};
-use super::tail::{BLOCK, LiveBytes, Tail};
+use super::tail::{BLOCK, Prepared, Tail};
 use super::{Binlog, Failed, Jobs, Lsn, Opened, SyncMode};
 use crate::engine::StoredJob;
 use crate::lock::FairMutex;
@@ -191,7 +192,7 @@ impl Opening<'_> {
         self.notices.extend(make_durable(newest, &*file)?);
         // Without room for all its blocks, the file ends with its records. (A copy of a
         // file may have holes, or share its blocks.)
-        let has_blocks = file.unshare().and_then(|()| file.allocate(found.len));
+        let has_blocks = file.unshare().and_then(|()| file.allocate(found.len, 0));
         if !has_room(has_blocks).map_err(on("prepare"))? {
             file.set_len(end).map_err(on("cut"))?;
             live.cut();

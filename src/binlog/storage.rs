@@ -7,14 +7,18 @@
 use crate::sys::{allocate, forget_pages, unshare};
 use nix::errno::Errno;
 use nix::libc;
+use nix::sys::statvfs::fstatvfs;
 use nix::unistd::{Whence, lseek};
 use std::fs;
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::Arc;
 
 /// How many bytes are read at once, at most, and how many zeros are written.
 pub(super) const CHUNK: usize = 256 << 10;
+
+/// How much room new files leave on a file system that cannot allocate.
+pub const LEFT_TO_COPY: u64 = 64 << 10;
 
 /// A flat directory of files.
 ///
@@ -68,9 +72,12 @@ pub trait File: Send + Sync {
     /// Cuts the file (the system gets the rest back), or lengthens it with a
     /// hole.
     fn set_len(&self, len: u64) -> io::Result<()>;
-    /// Makes the file at least `len` long, and allocates all of its blocks, as
-    /// far as the file system can promise that. New bytes are zero.
-    fn allocate(&self, len: u64) -> io::Result<()>;
+    /// Makes the file at least `len` long, and allocates all of its blocks, as far as the
+    /// file system can promise that. Up to `written`, the new ones are also written. Their
+    /// bytes mean nothing.
+    fn allocate(&self, len: u64, written: u64) -> io::Result<()>;
+    /// How many names it has.
+    fn links(&self) -> io::Result<u64>;
     /// Gives the file blocks of its own where it shares them with a copy, as far
     /// as the file system can. Otherwise a write in place would need room for
     /// another block.
@@ -84,6 +91,16 @@ pub trait File: Send + Sync {
     /// Drops the file's pages from the system's cache, as far as it can, so that the
     /// next read comes from the disk. Only for what is synced.
     fn forget(&self) -> io::Result<()>;
+}
+
+/// How many bytes new files can take on the file system of this one, if that says so.
+pub(super) fn free(file: &fs::File) -> Option<u64> {
+    let found = again(|| fstatvfs(file)).ok();
+    // One that only has memory (ramfs) says that it has no blocks at all.
+    let found = found.filter(|found| found.blocks() > 0)?;
+    // The C library's types of these numbers differ from machine to machine.
+    let blocks = found.blocks_available() as u64;
+    Some(blocks.saturating_mul(found.fragment_size() as u64))
 }
 
 /// Makes a system call again as long as signals interrupt it.
@@ -113,7 +130,8 @@ impl File for fs::File {
         fs::File::set_len(self, len)
     }
 
-    fn allocate(&self, len: u64) -> io::Result<()> {
+    fn allocate(&self, len: u64, written: u64) -> io::Result<()> {
+        let from = File::len(self)?;
         let end = libc::off_t::try_from(len).map_err(io::Error::other)?;
         // Blocks that are written are allocated, and on a full disk XFS refuses to
         // allocate them again. So begin at the first hole, or where the file ends.
@@ -122,13 +140,24 @@ impl File for fs::File {
             return Ok(());
         }
         match again(|| allocate(self, hole, end)) {
-            // Not every file system or kernel can allocate, but zeros can be
-            // written everywhere.
+            // Not every file system or kernel can allocate, but all can write. Such a one may
+            // write each block to another place, so it is not filled up to the last one.
             Err(Errno::EOPNOTSUPP | Errno::ENOSYS | Errno::EINVAL) => {
-                write_zeros(self, File::len(self)?, len)
+                let needed = len.saturating_sub(from) + LEFT_TO_COPY;
+                match free(self) {
+                    Some(free) if free < needed => Err(io::ErrorKind::StorageFull.into()),
+                    _ => write_noise(self, from, len),
+                }
             }
-            done => Ok(done?),
+            done => {
+                done?;
+                write_zeros(self, from, written)
+            }
         }
+    }
+
+    fn links(&self) -> io::Result<u64> {
+        Ok(self.metadata()?.nlink())
     }
 
     fn unshare(&self) -> io::Result<()> {
@@ -155,10 +184,34 @@ impl File for fs::File {
 /// Writes zeros to a file from one offset up to another.
 pub(super) fn write_zeros(file: &dyn File, from: u64, to: u64) -> io::Result<()> {
     // A static array would make each program longer.
-    let zeros = vec![0; to.saturating_sub(from).min(CHUNK as u64) as usize];
+    fill(
+        file,
+        from,
+        to,
+        vec![0; CHUNK.min(to.saturating_sub(from) as usize)],
+    )
+}
+
+/// Writes bytes that cannot be compressed. A file system that compresses (JFFS2, UBIFS)
+/// would keep no room for zeros.
+pub fn write_noise(file: &dyn File, from: u64, to: u64) -> io::Result<()> {
+    let mut state = 1u64;
+    let mut next = || {
+        // Xorshift.
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state as u8
+    };
+    let len = CHUNK.min(to.saturating_sub(from) as usize);
+    fill(file, from, to, (0..len).map(|_| next()).collect())
+}
+
+/// Writes a piece to a file from one offset up to another, again and again.
+fn fill(file: &dyn File, from: u64, to: u64, piece: Vec<u8>) -> io::Result<()> {
     for at in (from..to).step_by(CHUNK) {
         let len = (to - at).min(CHUNK as u64) as usize;
-        file.write_at(&zeros[..len], at)?;
+        file.write_at(&piece[..len], at)?;
     }
     Ok(())
 }

@@ -48,13 +48,15 @@
 //! the disk is full, prepared segments are removed for that, one after the other.
 
 use super::error::Error;
-use super::files::{Prepared, Room, Upkeep};
-use super::format::{HEADER_LEN, Header, Record, put_len, put_len_of};
+use super::format::{
+    HEADER_LEN, Header, Record, prepared_name, prepared_slot, put_len, put_len_of,
+};
+use super::live::LiveBytes;
+use super::storage::File;
 use super::{Jobs, Lsn};
 use crate::engine::{Change, StoredJob};
 use crate::protocol::JobId;
-use std::collections::{BTreeMap, VecDeque};
-use std::ops::Range;
+use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
 /// A file's length is a multiple of this.
@@ -77,6 +79,53 @@ const COMPACTION_JOBS: usize = 256;
 /// A prepared segment for a put longer than all others is lengthened by this much at
 /// a time, so that shorter puts find the segments thread busy for a moment only.
 const LENGTHEN_BYTES: u64 = 4 << 20;
+
+/// A file in which a segment can begin without asking the disk for anything. It is
+/// open: a segment begins also when no other file can be opened.
+pub(super) struct Prepared {
+    pub name: String,
+    pub len: u64,
+    pub file: Arc<dyn File>,
+}
+
+/// What the segments thread is asked to do, and has done.
+#[derive(Default)]
+pub(super) struct Upkeep {
+    /// The slot of the last prepared segment.
+    last_slot: usize,
+    /// Whether the segments thread runs.
+    pub has_thread: bool,
+    /// How often a pass was asked for, and how many of these requests the last pass has
+    /// served.
+    pub asked: u64,
+    pub served: u64,
+    /// The log is closed or has failed.
+    pub is_closed: bool,
+}
+
+impl Upkeep {
+    /// The upkeep of a log that has these prepared segments.
+    pub fn after(prepared: &[Prepared]) -> Upkeep {
+        let slots = prepared
+            .iter()
+            .filter_map(|prepared| prepared_slot(&prepared.name));
+        Upkeep {
+            last_slot: slots.max().unwrap_or(0),
+            ..Upkeep::default()
+        }
+    }
+
+    pub fn next_name(&mut self) -> String {
+        self.last_slot += 1;
+        prepared_name(self.last_slot)
+    }
+}
+
+/// Room for a put. As long as this exists, segments are prepared long enough for it.
+#[must_use]
+pub struct Room {
+    _put: Arc<u64>,
+}
 
 /// One step for the writer.
 pub(super) enum Step {
@@ -441,9 +490,7 @@ impl Tail {
 
     /// How long prepared segments must be to admit a put of this length (0: no put).
     pub fn full_len(&self, put: u64) -> u64 {
-        let newest = self.live.newest().longest();
-        let longest = self.live.longest_segment.max(newest);
-        let of_any = longest.min(HEADER_LEN + self.live.total);
+        let of_any = self.live.longest().min(HEADER_LEN + self.live.total);
         let len = self.segment_size.max(of_any).max(HEADER_LEN + put);
         len.next_multiple_of(BLOCK)
     }
@@ -541,209 +588,6 @@ impl Tail {
     }
 }
 
-/// The live bytes of each segment: the live jobs whose latest put is there, and how
-/// many bytes these puts take at their longest. Compact in memory: jobs that were put
-/// one after the other and never moved need no entry of their own.
-#[derive(Default)]
-pub(super) struct LiveBytes {
-    /// The segments in use, oldest first; the last one is being written.
-    segments: VecDeque<Segment>,
-    /// The segments of the jobs that were moved by compaction. Any other job is in the
-    /// last segment whose `first_id` is not higher than its id. (A job that was put after
-    /// one with a higher id is here, too, and a tombstone.)
-    moved: BTreeMap<JobId, u32>,
-    /// One more than the highest id seen.
-    pub next_id: JobId,
-    /// What the latest puts of live jobs take together at their longest.
-    pub total: u64,
-    /// How many bytes of records and headers there are, and how long the files are.
-    pub used_bytes: u64,
-    pub file_bytes: u64,
-    /// The length of the longest segment, when one was last begun or removed.
-    longest_segment: u64,
-}
-
-/// A segment in use.
-pub(super) struct Segment {
-    number: u32,
-    /// The lowest id that a job can have which was put here first. (New jobs have
-    /// increasing ids.)
-    first_id: JobId,
-    /// How many bytes of records and header it has, and how long its file is.
-    used_bytes: u64,
-    pub file_bytes: u64,
-    /// What the latest puts of live jobs in this segment take at their longest.
-    live_bytes: u64,
-    /// The jobs that were put here, in that order, without those that
-    /// [`next_in_oldest`](LiveBytes::next_in_oldest) has returned. Jobs that were put
-    /// one after the other usually have consecutive ids, and each run of these takes
-    /// 16 bytes.
-    ids: VecDeque<Range<u64>>,
-}
-
-impl Segment {
-    /// Its length, or what its live jobs take at their longest, if that is more.
-    fn longest(&self) -> u64 {
-        self.used_bytes.max(HEADER_LEN + self.live_bytes)
-    }
-}
-
-const HAS_SEGMENT: &str = "there is always a segment";
-
-impl LiveBytes {
-    /// Nothing. Call [`begin`](Self::begin) first.
-    pub fn new(next_id: JobId) -> LiveBytes {
-        LiveBytes {
-            next_id,
-            ..LiveBytes::default()
-        }
-    }
-
-    /// Another segment becomes the current one, in a file of this length. It has a header.
-    pub fn begin(&mut self, number: u32, file_len: u64) {
-        let previous = self.segments.back().map_or(0, Segment::longest);
-        self.longest_segment = self.longest_segment.max(previous);
-        self.segments.push_back(Segment {
-            number,
-            first_id: self.next_id,
-            used_bytes: 0,
-            file_bytes: file_len,
-            live_bytes: 0,
-            ids: VecDeque::new(),
-        });
-        self.file_bytes += file_len;
-        self.append(HEADER_LEN);
-    }
-
-    /// The header of the current segment, as it is when that begins, without a salt.
-    pub fn header(&self, previous_end: u64) -> Header {
-        Header {
-            number: self.current(),
-            oldest: self.oldest(),
-            previous_end,
-            next_id: self.next_id,
-            salt: 0,
-        }
-    }
-
-    /// The current segment has this many bytes more, and so has its file where they do
-    /// not fit.
-    pub fn append(&mut self, len: u64) {
-        let newest = self.segments.back_mut().expect(HAS_SEGMENT);
-        newest.used_bytes += len;
-        let grown = newest.used_bytes.saturating_sub(newest.file_bytes);
-        newest.file_bytes += grown;
-        self.file_bytes += grown;
-        self.used_bytes += len;
-    }
-
-    /// The file of the current segment ends where its records end.
-    pub fn cut(&mut self) {
-        let newest = self.segments.back_mut().expect(HAS_SEGMENT);
-        let file_bytes = std::mem::replace(&mut newest.file_bytes, newest.used_bytes);
-        self.file_bytes -= file_bytes - newest.used_bytes;
-    }
-
-    /// The oldest segment.
-    pub fn oldest(&self) -> u32 {
-        self.segments.front().expect(HAS_SEGMENT).number
-    }
-
-    /// The segment being written.
-    pub fn current(&self) -> u32 {
-        self.newest().number
-    }
-
-    pub fn newest(&self) -> &Segment {
-        self.segments.back().expect(HAS_SEGMENT)
-    }
-
-    /// A job, or the tombstone of one, is put into the current segment for the first
-    /// time.
-    pub fn put(&mut self, id: JobId, len: u64) {
-        if id >= self.next_id {
-            self.next_id = JobId(id.0 + 1);
-        } else {
-            self.moved.insert(id, self.current());
-        }
-        let current = self.segments.back_mut().expect(HAS_SEGMENT);
-        match current.ids.back_mut() {
-            Some(run) if run.end == id.0 => run.end += 1,
-            _ => current.ids.push_back(id.0..id.0 + 1),
-        }
-        current.live_bytes += len;
-        self.total += len;
-    }
-
-    /// A live job is deleted.
-    pub fn delete(&mut self, id: JobId, len: u64) {
-        let index = self.index_of(id).expect("a live job is in a segment");
-        let live = &mut self.segments[index].live_bytes;
-        let left = live.checked_sub(len);
-        *live = left.expect("a job that leaves was counted in its segment");
-        self.total -= len;
-        self.moved.remove(&id);
-    }
-
-    /// The segment with the latest put of a live job.
-    pub fn segment_of(&self, id: JobId) -> Option<u32> {
-        Some(self.segments[self.index_of(id)?].number)
-    }
-
-    fn index_of(&self, id: JobId) -> Option<usize> {
-        match self.moved.get(&id) {
-            // Numbers have no gaps, because only the oldest segment is ever removed.
-            Some(number) => Some(usize::try_from(number - self.oldest()).ok()?),
-            None => self
-                .segments
-                .partition_point(|segment| segment.first_id <= id)
-                .checked_sub(1),
-        }
-    }
-
-    /// Removes the oldest segments as long as no live job needs them, and returns their
-    /// numbers. Never removes the current one.
-    fn pop_obsolete(&mut self) -> Range<u32> {
-        let first = self.oldest();
-        while self.segments.len() > 1 && self.segments[0].live_bytes == 0 {
-            let oldest = self.segments.pop_front().expect(HAS_SEGMENT);
-            self.used_bytes -= oldest.used_bytes;
-            self.file_bytes -= oldest.file_bytes;
-        }
-        let obsolete = first..self.oldest();
-        if !obsolete.is_empty() {
-            let lens = self.segments.iter().map(Segment::longest);
-            self.longest_segment = lens.max().expect(HAS_SEGMENT);
-        }
-        obsolete
-    }
-
-    /// The next job with its latest put in the oldest segment, for compaction. (It may
-    /// be deleted by now.) Each put is returned once.
-    ///
-    /// `None` if all were returned, or if the oldest segment is the current one.
-    fn next_in_oldest(&mut self) -> Option<JobId> {
-        if self.segments.len() == 1 {
-            return None;
-        }
-        loop {
-            let ids = &mut self.segments[0].ids;
-            let Some(id) = ids.front_mut()?.next().map(JobId) else {
-                ids.pop_front();
-                continue;
-            };
-            if self.segment_of(id) == Some(self.oldest()) {
-                return Some(id);
-            }
-        }
-    }
-
-    /// This job was not moved: it will be returned first, once more.
-    fn take_back(&mut self, id: JobId) {
-        self.segments[0].ids.push_front(id.0..id.0 + 1);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::ready_job;
@@ -775,13 +619,6 @@ mod tests {
         Tail::new(live, 4096, Vec::new())
     }
 
-    /// As if the current segment had this length.
-    fn fill(live: &mut LiveBytes, len: u64) {
-        let used = &mut live.segments.back_mut().unwrap().used_bytes;
-        live.used_bytes = live.used_bytes + len - *used;
-        *used = len;
-    }
-
     fn prepared(len: u64) -> Prepared {
         let file = Arc::new(tempfile::tempfile().unwrap());
         let name = String::new();
@@ -794,7 +631,7 @@ mod tests {
         for id in jobs.keys() {
             tail.append(&[Change::Put(*id)], jobs);
         }
-        fill(&mut tail.live, LONG);
+        tail.live.fill(LONG);
         tail.live.begin(2, LONG);
         tail
     }
@@ -811,7 +648,7 @@ mod tests {
         let mut tail = new(1, 4096);
         tail.append(&[Change::Put(JobId(1))], &jobs);
         tail.prepared.push(prepared(4096));
-        fill(&mut tail.live, 4096 - UPDATE_LEN);
+        tail.live.fill(4096 - UPDATE_LEN);
         tail.append(&[UPDATE], &jobs);
         let newest = tail.live.newest();
         assert_eq!((newest.number, newest.used_bytes), (1, 4096));
@@ -825,7 +662,7 @@ mod tests {
         let mut tail = new(u32::MAX, 4096);
         tail.prepared.push(prepared(4096));
         tail.append(&[Change::Put(JobId(1))], &jobs);
-        fill(&mut tail.live, 4096);
+        tail.live.fill(4096);
         tail.append(&[UPDATE], &jobs);
         assert_eq!(tail.live.current(), u32::MAX);
         assert_eq!(tail.live.newest().used_bytes, 4096 + UPDATE_LEN);
@@ -940,7 +777,7 @@ mod tests {
     /// The same, with this many bytes left in the segment's file.
     fn tail_with(rest: u64, lens: &[u64]) -> Tail {
         let mut tail = tail(lens);
-        fill(&mut tail.live, BLOCK - rest);
+        tail.live.fill(BLOCK - rest);
         assert_eq!(tail.rest(), rest);
         tail
     }
@@ -948,7 +785,7 @@ mod tests {
     /// Closes the current segment, which has this length, and begins another
     /// one.
     fn begin(tail: &mut Tail, len: u64) {
-        fill(&mut tail.live, len);
+        tail.live.fill(len);
         tail.live.begin(tail.live.current() + 1, BLOCK);
     }
 
@@ -991,7 +828,7 @@ mod tests {
     fn a_third_segment_is_prepared_when_half_of_the_current_one_is_used_or_a_put_waits() {
         let mut young = tail(&[]);
         assert_eq!(works(&mut young), [PREPARE, PREPARE]);
-        fill(&mut young.live, BLOCK / 2);
+        young.live.fill(BLOCK / 2);
         assert_eq!(works(&mut young), [PREPARE]);
         let mut waited_for = tail(&[BLOCK; 2]);
         let _room = waited_for.wait_for_room(ROOM);
@@ -1044,7 +881,7 @@ mod tests {
                 }
                 tail.live.put(JobId(1 + index as u64), *len);
             }
-            fill(&mut tail.live, offset);
+            tail.live.fill(offset);
             tail.full_len(0)
         };
         assert_eq!(full_len(&[ROOM], HEADER_LEN), BLOCK);
@@ -1122,7 +959,7 @@ mod tests {
         // The shortest length of the current segment with which it is much.
         let much = |mut tail: Tail| {
             (HEADER_LEN..BLOCK).find(|&offset| {
-                fill(&mut tail.live, offset);
+                tail.live.fill(offset);
                 tail.has_much_garbage()
             })
         };
@@ -1147,7 +984,7 @@ mod tests {
         let jobs = jobs(1, 0);
         let mut tail = new(1, 4096);
         tail.append(&[Change::Put(JobId(1))], &jobs);
-        fill(&mut tail.live, 4096);
+        tail.live.fill(4096);
         for _ in 0..100 {
             tail.append(&[UPDATE], &jobs);
         }
@@ -1160,93 +997,5 @@ mod tests {
         let _room = tail.wait_for_room(ROOM + 1);
         assert_eq!(tail.next_work(tail.end, MOST), None);
         assert!(!tail.needs_upkeep());
-    }
-
-    // Live bytes.
-
-    /// As compaction does.
-    fn move_job(live: &mut LiveBytes, id: JobId, len: u64) {
-        live.delete(id, len);
-        live.put(id, len);
-    }
-
-    #[test]
-    fn jobs_are_found_where_they_were_put_or_moved_to() {
-        let mut live = LiveBytes::new(JobId(1));
-        live.begin(1, 0);
-        (1..=3).for_each(|id| live.put(JobId(id), 10));
-        fill(&mut live, 100);
-        live.begin(2, 0);
-        (4..=5).for_each(|id| live.put(JobId(id), 10));
-        fill(&mut live, 90);
-        live.begin(3, 0);
-        move_job(&mut live, JobId(2), 10);
-        live.put(JobId(6), 10);
-        let segments = (1..=6).map(|id| live.segment_of(JobId(id)).unwrap());
-        assert_eq!(segments.collect::<Vec<_>>(), [1, 3, 1, 2, 2, 3]);
-        assert_eq!((live.total, live.used_bytes), (60, 190 + HEADER_LEN));
-    }
-
-    #[test]
-    fn the_oldest_segment_is_obsolete_when_its_jobs_are_moved_or_deleted() {
-        let mut live = LiveBytes::new(JobId(1));
-        live.begin(1, 0);
-        (1..=3).for_each(|id| live.put(JobId(id), 10));
-        assert_eq!(live.next_in_oldest(), None); // the oldest is the current one
-        fill(&mut live, 80);
-        live.begin(2, 0);
-        assert_eq!(live.longest_segment, 80);
-        assert_eq!(live.pop_obsolete(), 1..1);
-        live.delete(JobId(2), 10);
-        let first = live.next_in_oldest().unwrap();
-        live.take_back(first); // as if there were no room to move it
-        assert_eq!(live.next_in_oldest(), Some(first));
-        move_job(&mut live, first, 10);
-        let mut rest: Vec<_> = std::iter::from_fn(|| live.next_in_oldest()).collect();
-        rest.retain(|id| *id != JobId(2)); // deleted, which is not known here
-        assert_eq!((first, rest), (JobId(1), vec![JobId(3)]));
-        move_job(&mut live, JobId(3), 10);
-        assert_eq!(live.pop_obsolete(), 1..2);
-        assert_eq!(live.pop_obsolete(), 2..2);
-        assert_eq!((live.total, live.used_bytes), (20, HEADER_LEN));
-        assert_eq!(live.longest_segment, HEADER_LEN + 20);
-    }
-
-    #[test]
-    fn a_segment_counts_with_its_live_jobs_at_their_longest() {
-        let mut live = LiveBytes::new(JobId(1));
-        live.begin(1, 0);
-        live.put(JobId(1), 100);
-        live.append(60);
-        assert_eq!(live.newest().longest(), HEADER_LEN + 100);
-        live.append(60);
-        assert_eq!(live.newest().longest(), HEADER_LEN + 120);
-    }
-
-    /// If each examined all others, this would take minutes.
-    #[test]
-    fn very_many_segments_become_obsolete_together_without_delay() {
-        const MANY: u32 = 300_000;
-        let mut live = LiveBytes::new(JobId(1));
-        live.begin(1, 0);
-        for number in 2..=MANY {
-            live.append(u64::from(number % 1000));
-            live.begin(number, 0);
-        }
-        assert_eq!(live.longest_segment, HEADER_LEN + 999);
-        assert_eq!(live.pop_obsolete(), 1..MANY);
-        let lens = (live.used_bytes, live.longest_segment);
-        assert_eq!(lens, (HEADER_LEN, HEADER_LEN));
-    }
-
-    #[test]
-    fn a_job_whose_id_comes_out_of_order_is_found() {
-        let mut live = LiveBytes::new(JobId(1));
-        live.begin(1, 0);
-        live.put(JobId(9), 10);
-        live.begin(2, 0);
-        live.put(JobId(3), 10);
-        assert_eq!(live.segment_of(JobId(3)), Some(2));
-        assert_eq!(live.next_id, JobId(10));
     }
 }

@@ -164,6 +164,10 @@ pub struct Lengths {
     pub body: usize,
 }
 
+/// When the protocol's first server was published, 2007-11: by any clock that is set, all
+/// jobs were put later.
+const FIRST_SERVER: Time = Time::from_nanos(1_193_875_200_000_000_000);
+
 impl StoredJob {
     /// The lengths of its tube's name, its keys and its body.
     pub fn lengths(&self) -> Lengths {
@@ -215,14 +219,20 @@ impl StoredJob {
 
     /// The job as it is restored at this time. The system's clock may have been
     /// set back since. Then the job was not put in the future, and nothing lasts
-    /// longer than was asked for.
+    /// longer than was asked for. Or it was set for the first time since, on a machine
+    /// whose clock stops without power. Then what was done before is taken for done just
+    /// now.
     pub fn restored_at(mut self, now: Time) -> StoredJob {
         let taken_for = self.key_taken_for();
         let fields = &mut self.fields;
-        fields.created_at = fields.created_at.min(now);
+        let at_most = |time: Time, latest: Time| match time < FIRST_SERVER && now >= FIRST_SERVER {
+            true => latest,
+            false => time.min(latest),
+        };
+        fields.created_at = at_most(fields.created_at, now);
         match &mut fields.state {
-            StoredState::Delayed { until } => *until = (*until).min(now + fields.delay),
-            StoredState::Deleted { until } => *until = (*until).min(now + taken_for),
+            StoredState::Delayed { until } => *until = at_most(*until, now + fields.delay),
+            StoredState::Deleted { until } => *until = at_most(*until, now + taken_for),
             StoredState::Ready | StoredState::Buried { .. } => {}
         }
         self

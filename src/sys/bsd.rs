@@ -14,6 +14,7 @@ use nix::sys::statfs::fstatfs;
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::getpeereid;
 use std::fs::File;
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::net::SocketAddr;
@@ -181,6 +182,10 @@ pub fn forget_pages(file: &File) -> io::Result<()> {
 #[cfg(target_vendor = "apple")]
 pub fn forget_pages(_: &File) -> io::Result<()> {
     Ok(())
+}
+
+pub fn random_bytes() -> [u8; 8] {
+    RandomState::new().hash_one(()).to_ne_bytes()
 }
 
 /// On macOS this call has another type for groups, and `nix` leaves it out.

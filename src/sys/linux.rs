@@ -183,8 +183,23 @@ pub fn time_since_boot() -> Duration {
     time.expect("every system has this clock").into()
 }
 
-/// Makes the next read of a file go to the storage.
+/// Makes the next read of a file go to the storage, if the kernel was built with a call for
+/// that.
 pub fn forget_pages(file: &File) -> io::Result<()> {
-    let advice = PosixFadviseAdvice::POSIX_FADV_DONTNEED;
-    posix_fadvise(file, 0, 0, advice).map_err(io::Error::from)
+    match posix_fadvise(file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED) {
+        Err(Errno::ENOSYS | Errno::EINVAL) => Ok(()),
+        done => Ok(done?),
+    }
+}
+
+/// Random bytes of the kernel, if it has a call for that.
+pub fn random_bytes() -> [u8; 8] {
+    let mut bytes = [0; 8];
+    // SAFETY: the kernel writes at most as many bytes as there are. (The C library's own
+    // function is missing in old ones.)
+    unsafe {
+        let (place, len) = (bytes.as_mut_ptr(), bytes.len());
+        libc::syscall(libc::SYS_getrandom, place, len, libc::GRND_NONBLOCK);
+    }
+    bytes
 }

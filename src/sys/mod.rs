@@ -16,12 +16,14 @@ use nix::libc;
 #[cfg(not(target_has_atomic = "64"))]
 pub use portable_atomic::AtomicU64;
 use std::collections::BTreeSet;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Mutex;
 #[cfg(target_has_atomic = "64")]
 pub use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::UNIX_EPOCH;
 
 /// Gives freed memory back to the system. Otherwise the allocator keeps it for
 /// ever: the C library returns only what lies at the very end of its heaps.
@@ -51,10 +53,17 @@ pub fn use_one_malloc_arena() {
     }
 }
 
-/// A number that cannot be guessed.
+/// A number that hardly comes twice.
 pub fn random() -> u64 {
-    // The standard library seeds this from the system's random source.
-    RandomState::new().hash_one(())
+    static CALLS: AtomicUsize = AtomicUsize::new(0);
+    // An old kernel has no such call, and a small root no device for it: there the standard
+    // library would panic.
+    let call = CALLS.fetch_add(1, Ordering::Relaxed);
+    let place = &raw const call as usize;
+    let mut hasher = DefaultHasher::new();
+    (random_bytes(), call, place, std::process::id()).hash(&mut hasher);
+    (UNIX_EPOCH.elapsed().ok(), time_since_boot()).hash(&mut hasher);
+    hasher.finish()
 }
 
 /// A write lock on all of a file.

@@ -86,3 +86,18 @@ fn a_clock_that_went_back_makes_no_delay_longer_than_requested() {
     let (engine, _) = start(&disk, later);
     assert_eq!(age_and_delay(&engine, later), (2, 1));
 }
+
+/// A machine without a battery begins in 1970, until the network tells it the time.
+#[test]
+fn a_job_from_before_the_clock_was_set_is_as_old_as_the_start() {
+    let disk = Disk::default();
+    let started = Time::from_nanos(60 * SECOND);
+    let (mut engine, log) = start(&disk, started);
+    put(&mut engine, &log, 3600, started, Shift::default());
+    // Without the network, it is the same year again.
+    let again = Time::from_nanos(90 * SECOND);
+    let (engine, _) = start(&disk, again);
+    assert_eq!(age_and_delay(&engine, again), (30, 3570));
+    let (engine, _) = start(&disk, NOON);
+    assert_eq!(age_and_delay(&engine, NOON), (0, 3600));
+}

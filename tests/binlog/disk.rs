@@ -19,7 +19,7 @@
 //! are different: they belong to the file system, which tries again at the next
 //! sync, or is broken for good.
 
-use crate::binlog::storage::{File, Storage};
+use crate::binlog::storage::{File, LEFT_TO_COPY, Storage, write_noise};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::Range;
@@ -66,6 +66,8 @@ pub struct State {
     copies: u64,
     frees_after: u64,
     used_before: u64,
+    /// Whether files are compressed, so zeros take no room.
+    compresses: bool,
     watcher: Option<Watcher>,
 }
 
@@ -175,6 +177,19 @@ impl Disk {
         self.state().forbidden.insert(name.to_owned(), what);
     }
 
+    /// From now on files are compressed, and written to other blocks, as on JFFS2 and UBIFS.
+    pub fn compress(&self) {
+        self.state().compresses = true;
+    }
+
+    /// Gives a file another name as well.
+    pub fn link(&self, name: &str, other: &str) {
+        let state = &mut *self.state();
+        let file = state.names[name];
+        state.names.insert(other.to_owned(), file);
+        state.durable_names.insert(other.to_owned(), file);
+    }
+
     /// Freed blocks can be used only this number of operations later, as on btrfs.
     pub fn free_late(&self, operations: u64) {
         self.state().frees_after = operations;
@@ -262,6 +277,13 @@ impl Disk {
     }
 }
 
+/// What bytes take where blocks of zeros take nothing.
+fn compressed(bytes: &[u8]) -> u64 {
+    let blocks = bytes.chunks(BLOCK as usize);
+    let kept = blocks.filter(|block| block.iter().any(|byte| *byte != 0));
+    kept.count() as u64 * BLOCK
+}
+
 fn blocks(len: usize) -> u64 {
     (len as u64).next_multiple_of(BLOCK)
 }
@@ -318,6 +340,7 @@ impl State {
             copies: self.copies,
             frees_after: self.frees_after,
             used_before: self.used(),
+            compresses: self.compresses,
             ..State::default()
         })))
     }
@@ -568,14 +591,25 @@ impl Drop for Handle {
 impl Handle {
     fn change(&self, operation: &'static str, len: u64, change: Change) -> io::Result<()> {
         let mut state = self.0.begin(operation)?;
-        state.allocate(self.1, len)?;
+        match &change {
+            Change::Write { bytes, .. } if state.compresses => {
+                // It goes to other blocks.
+                state.must_have_room(compressed(bytes))?;
+            }
+            _ if state.compresses => {}
+            _ => state.allocate(self.1, len)?,
+        }
         if let Change::Write { offset, bytes } = &change {
             let (from, to) = (*offset as u64, (offset + bytes.len()) as u64);
             state.unshare(self.1, from / BLOCK..to.div_ceil(BLOCK))?;
         }
+        let compresses = state.compresses;
         let file = &mut state.files[self.1];
         change.apply(&mut file.live);
         file.pending.push(change);
+        if compresses {
+            file.allocated = compressed(&file.live);
+        }
         drop(state);
         self.0.tell("done");
         Ok(())
@@ -622,8 +656,24 @@ impl File for Handle {
         state.unshare(self.1, 0..u64::MAX)
     }
 
-    fn allocate(&self, len: u64) -> io::Result<()> {
-        self.change("allocate", len, Change::Lengthen(len as usize))
+    fn allocate(&self, len: u64, written: u64) -> io::Result<()> {
+        let from = self.len()?;
+        if self.0.state().compresses {
+            let needed = len.saturating_sub(from) + LEFT_TO_COPY;
+            self.0.state().must_have_room(needed)?;
+            return write_noise(self, from, len);
+        }
+        self.change("allocate", len, Change::Lengthen(len as usize))?;
+        match written.saturating_sub(from) {
+            0 => Ok(()),
+            more => self.write_at(&vec![0; more as usize], from),
+        }
+    }
+
+    fn links(&self) -> io::Result<u64> {
+        let state = self.0.state();
+        let names = state.names.values();
+        Ok(names.filter(|file| **file == self.1).count() as u64)
     }
 
     fn sync(&self) -> io::Result<()> {

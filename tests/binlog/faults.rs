@@ -163,3 +163,69 @@ fn each_reason_to_refuse_puts_is_reported_when_it_begins_and_when_it_ends() {
     server.log.close().unwrap();
     assert!(events.recv().is_err(), "and that is all");
 }
+
+/// JFFS2 and UBIFS keep no room for zeros, and write each block to a new place.
+#[test]
+fn a_full_file_system_that_compresses_stops_puts_and_nothing_else() {
+    for capacity in [400 << 10, 1 << 20] {
+        let disk = Disk::default();
+        disk.compress();
+        disk.set_capacity(Some(capacity));
+        let open = || Server::new(start_with(&disk, SyncMode::Always, 8 * SIZE).unwrap());
+        let mut server = open();
+        let random = &mut Random::new(capacity);
+        for _ in 0..3 {
+            while server.put(random.below(900) as usize, random) {
+                assert!(server.commit(), "{:?}", server.log.failure());
+                server.log.flush_and_recycle().unwrap();
+            }
+            let ids: Vec<JobId> = server.jobs.keys().copied().collect();
+            assert!(ids.len() > 20, "{}", ids.len());
+            for id in ids {
+                match random.below(3) {
+                    0 => server.delete(id),
+                    _ => server.update(id, random),
+                }
+                assert!(server.commit(), "{:?}", server.log.failure());
+                server.log.flush_and_recycle().unwrap();
+            }
+        }
+        assert_eq!(open().jobs, server.jobs);
+    }
+}
+
+/// A copy by `cp -al` has the same files; and a file system without a journal may have
+/// renamed a file half when the power was cut.
+#[test]
+fn a_file_with_another_name_is_not_used_again() {
+    let disk = Disk::default();
+    let mut server = Server::open(&disk);
+    let random = &mut Random::new(1);
+    let put = |server: &mut Server, random: &mut Random| {
+        for _ in 0..30 {
+            assert!(server.put(900, random) && server.commit());
+            server.log.flush_and_recycle().unwrap();
+        }
+    };
+    put(&mut server, random);
+    let newest = server.log.stats().current_index;
+    for number in newest - 3..=newest {
+        disk.link(
+            &format!("segment.{number}"),
+            &format!("segment.spare9{number}"),
+        );
+    }
+    let jobs = server.jobs.clone();
+    drop(server);
+    let mut server = Server::open(&disk);
+    assert_eq!(server.jobs, jobs);
+    // A backup that is made while the server runs.
+    for number in 1..=server.log.stats().current_index {
+        disk.link(&format!("segment.{number}"), &format!("backup.{number}"));
+    }
+    let backup = disk.contents("backup.2");
+    jobs.keys().for_each(|id| server.delete(*id));
+    put(&mut server, random);
+    assert_eq!(disk.contents("backup.2"), backup);
+    assert_eq!(Server::open(&disk).jobs, server.jobs);
+}

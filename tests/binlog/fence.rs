@@ -201,8 +201,12 @@ impl File for Seen {
         self.change(|file| file.set_len(len))
     }
 
-    fn allocate(&self, len: u64) -> io::Result<()> {
-        self.change(|file| file.allocate(len))
+    fn allocate(&self, len: u64, written: u64) -> io::Result<()> {
+        self.change(|file| file.allocate(len, written))
+    }
+
+    fn links(&self) -> io::Result<u64> {
+        Ok(1)
     }
 
     fn unshare(&self) -> io::Result<()> {
