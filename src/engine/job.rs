@@ -8,15 +8,14 @@ use crate::protocol::{
 
 /// What a job takes beside its body and its options, in bytes, as `max_memory`
 /// counts it.
-pub const JOB_OVERHEAD: u64 = 220;
+pub const JOB_OVERHEAD: u64 = 200;
 
 /// What the options of a job take without the text of its keys, in bytes, as
 /// `max_memory` counts it. A key that is taken after the delete of its job takes
 /// as much.
 pub const OPTIONS_OVERHEAD: u64 = 400;
 
-/// A job in memory. It must be small, because a server may hold millions: up to
-/// 88 bytes, it takes no more than the allocator gives for 80.
+/// A job in memory. It must be small, because a server may hold millions.
 pub struct Job {
     pub body: Body,
     pub created_at: Time,
@@ -25,9 +24,22 @@ pub struct Job {
     pub priority: Priority,
     pub delay: Seconds,
     pub ttr: Seconds,
+    pub details: Option<Box<Details>>,
+}
+
+/// What a job has once something has happened to it, or if its put had options.
+#[derive(Clone, Default, PartialEq)]
+pub struct Details {
     pub counters: Counters,
     pub failed_tries: u32,
     pub options: Option<Box<PutOptions>>,
+}
+
+impl Details {
+    /// `None` if there are none yet.
+    pub fn boxed(self) -> Option<Box<Details>> {
+        (self != Details::default()).then(|| Box::new(self))
+    }
 }
 
 /// Where in its life a job is. For each state there is a collection that has
@@ -56,6 +68,16 @@ impl State {
             State::Delayed { .. } => JobState::Delayed,
             State::Reserved { .. } => JobState::Reserved,
             State::Buried { .. } => JobState::Buried,
+        }
+    }
+
+    /// The order among jobs in this state: by the end of the delay or of the time to run,
+    /// or by the burial.
+    pub fn order(&self) -> u64 {
+        match *self {
+            State::Delayed { until } | State::Reserved { until, .. } => until.as_nanos(),
+            State::Buried { order } => order,
+            State::Ready => 0,
         }
     }
 
@@ -88,17 +110,30 @@ impl Job {
         }
     }
 
+    pub fn options(&self) -> Option<&PutOptions> {
+        self.details.as_ref()?.options.as_deref()
+    }
+
+    pub fn counters(&self) -> Counters {
+        let details = self.details.as_ref();
+        details.map(|details| details.counters).unwrap_or_default()
+    }
+
+    pub fn details_mut(&mut self) -> &mut Details {
+        self.details.get_or_insert_default()
+    }
+
     pub fn unique(&self) -> Option<&Unique> {
-        self.options.as_ref()?.unique.as_ref()
+        self.options()?.unique.as_ref()
     }
 
     pub fn limit(&self) -> Option<&Limit> {
-        self.options.as_ref()?.limit.as_ref()
+        self.options()?.limit.as_ref()
     }
 
     /// The lengths of its keys together, in bytes; `None` if it has no options.
     pub fn keys_len(&self) -> Option<usize> {
-        Some(self.options.as_ref()?.keys_len())
+        Some(self.options()?.keys_len())
     }
 
     /// The memory that the job takes, in bytes, as `max_memory` counts it.
@@ -272,8 +307,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_job_takes_at_most_88_bytes_beside_its_body() {
-        assert!(size_of::<Job>() <= 88, "{} bytes", size_of::<Job>());
+    fn a_job_takes_at_most_64_bytes_beside_its_body() {
+        assert!(size_of::<Job>() <= 64, "{} bytes", size_of::<Job>());
     }
 
     #[test]

@@ -41,6 +41,7 @@ mod commands;
 mod connection;
 mod counts;
 mod job;
+mod jobs;
 mod options;
 mod ready;
 mod slab;
@@ -61,7 +62,8 @@ use crate::protocol::document::TubeNames;
 use crate::protocol::{Body, JobId, Reply, TubeName};
 use connection::Connection;
 use counts::{ConnectionCounts, JobCounts, Totals};
-use job::{Job, State};
+use job::{Details, Job, State};
+use jobs::Jobs;
 use options::{JobsByKey, LIMIT_OVERHEAD, UniqueKeys};
 use slab::{ConnectionIndex, OfConnections, OfTubes, Slab, TubeIndex};
 use std::collections::{BTreeMap, BTreeSet};
@@ -164,11 +166,7 @@ enum Owner {
 pub struct Engine {
     /// The settings; they never change.
     pub config: Config,
-    /// Each job has an allocation of its own, so that the nodes of the map, of
-    /// which a part is always empty, are small. A table of pages of neighbours
-    /// would take less for each job, but several times as much where most neighbours
-    /// are deleted.
-    jobs: BTreeMap<JobId, Box<Job>>,
+    jobs: Jobs,
     tubes: Slab<OfTubes, Tube>,
     tube_indices: BTreeMap<TubeName, TubeIndex>,
     tubes_by_id: BTreeMap<u64, TubeIndex>,
@@ -335,7 +333,7 @@ impl Engine {
 
     /// How many jobs there are.
     pub fn job_count(&self) -> usize {
-        self.jobs.len()
+        self.jobs.len
     }
 
     /// Brings back a job of an earlier run, before anybody is connected. Its id
@@ -362,9 +360,12 @@ impl Engine {
             priority: fields.priority,
             delay: fields.delay,
             ttr: fields.ttr,
-            counters: fields.counters,
-            failed_tries: fields.failed_tries,
-            options: stored.options,
+            details: Details {
+                counters: fields.counters,
+                failed_tries: fields.failed_tries,
+                options: stored.options,
+            }
+            .boxed(),
         };
         self.add(fields.id, job);
     }
@@ -384,14 +385,13 @@ impl Engine {
         self.attach(id, &mut job);
         let entry = job.queue_entry();
         self.memory += job.memory();
-        let before = self.jobs.insert(id, Box::new(job));
-        debug_assert!(before.is_none());
+        self.jobs.insert(id, job);
         self.enter(id, &entry);
     }
 
     /// Takes a job out of all collections.
     fn remove(&mut self, id: JobId) -> Option<Job> {
-        let job = *self.jobs.remove(&id)?;
+        let job = self.jobs.remove(id)?;
         self.memory -= job.memory();
         self.leave(id, &job.queue_entry());
         self.detach(id, &job);
@@ -411,9 +411,10 @@ impl Engine {
     /// A job as the log must hold it, or the tombstone of a deleted job whose key is
     /// still taken; `None` if there is neither.
     pub fn stored(&self, id: JobId) -> Option<StoredJob> {
-        let Some(job) = self.jobs.get(&id) else {
+        let Some(job) = self.jobs.get(id) else {
             return Some(*self.unique.tombstones.get(&id).cloned()?);
         };
+        let details = job.details.as_deref().cloned().unwrap_or_default();
         Some(StoredJob {
             fields: JobFields {
                 id,
@@ -422,18 +423,18 @@ impl Engine {
                 ttr: job.ttr,
                 created_at: job.created_at,
                 state: job.stored_state(),
-                counters: job.counters,
-                failed_tries: job.failed_tries,
+                counters: details.counters,
+                failed_tries: details.failed_tries,
             },
             tube: self.tubes[job.tube].name.clone(),
-            options: job.options.clone(),
+            options: details.options,
             body: job.body.clone(),
         })
     }
 
     /// What jobs, tubes, watches and keys take, as [`Config::max_memory`] counts it.
     pub fn memory(&self) -> u64 {
-        self.memory + self.jobs_by_key.len() as u64 * LIMIT_OVERHEAD
+        self.memory + self.jobs.memory() + self.jobs_by_key.len() as u64 * LIMIT_OVERHEAD
     }
 
     /// Whether this many more bytes are within the limit, together with what the

@@ -68,7 +68,7 @@ impl Engine {
     }
 
     pub(super) fn stats_job(&self, id: JobId, now: Time) -> Option<Reply> {
-        let job = self.jobs.get(&id)?;
+        let job = self.jobs.get(id)?;
         let stats = self.job_stats(id, job, now);
         Some(Reply::JobStats(Box::new(stats)))
     }
@@ -105,9 +105,9 @@ impl Engine {
                 && list.state.is_none_or(|state| job.state.name() == state)
         };
         let most = usize::try_from(list.count).map_or(SLICE, |count| count.min(SLICE));
-        let mut items = Vec::with_capacity(most.min(self.jobs.len()));
-        let mut others = self.jobs.range(list.from..);
-        for (&id, job) in others.by_ref().take(SLICE) {
+        let mut items = Vec::with_capacity(most.min(self.jobs.len));
+        let mut others = self.jobs.from(list.from);
+        for (id, job) in others.by_ref().take(SLICE) {
             self.effects.steps += 1;
             if is_wanted(job) {
                 items.push(self.job_stats(id, job, now));
@@ -176,7 +176,7 @@ impl Engine {
             ttr: job.ttr,
             time_left: u32::try_from(until.since(now).as_secs()).unwrap_or(u32::MAX),
             file: 0,
-            counters: job.counters,
+            counters: job.counters(),
             size: u32::try_from(job.body.content().len()).unwrap_or(u32::MAX),
             options: self.option_stats(job),
             reserved_by,
@@ -191,7 +191,8 @@ impl Engine {
         let [urgent, ready, reserved, delayed, buried] = job_counts(&tube.jobs);
         let [reserves, releases, buries, timeouts, kicks] = tube.events;
         let age = |job: Option<(Priority, JobId)>| {
-            job.map_or(0, |(_, id)| now.since(self.jobs[&id].created_at).as_secs())
+            let job = job.and_then(|(_, id)| self.jobs.get(id));
+            job.map_or(0, |job| now.since(job.created_at).as_secs())
         };
         TubeStats {
             id: tube.id,

@@ -29,7 +29,7 @@
 
 use super::connection::Wait;
 use super::counts::Event;
-use super::job::{QueueEntry, State};
+use super::job::{Job, QueueEntry, State};
 use super::ready::ReadyQueue;
 use super::slab::{ConnectionIndex, TubeIndex};
 use super::{Change, Engine, JobId, Owner, Reply, SLICE, Time};
@@ -92,7 +92,7 @@ impl Engine {
         }
         while *left > 0
             && let Some(&(until, id)) = self.tubes[index].delayed.first()
-            && until <= now
+            && Time::from_nanos(until) <= now
         {
             self.change_state(id, State::Ready, None);
             *left -= 1;
@@ -138,9 +138,9 @@ impl Engine {
             State::Reserved { .. } => state,
             state => self.buried_if_wanted(id, state),
         };
-        let job = self.jobs.get_mut(&id).expect("the job exists");
+        let job = self.jobs.get_mut(id).expect("the job exists");
         if let Some(event) = event {
-            self.tubes[job.tube].count(event, &mut job.counters);
+            self.tubes[job.tube].count(event, &mut job.details_mut().counters);
         }
         let mut entry = job.queue_entry();
         job.state = state;
@@ -162,15 +162,15 @@ impl Engine {
         if !is_wanted || state != State::Ready {
             return state;
         }
-        let job = self.jobs.get_mut(&id).expect("the job exists");
-        self.tubes[job.tube].count(Event::Bury, &mut job.counters);
+        let job = self.jobs.get_mut(id).expect("the job exists");
+        self.tubes[job.tube].count(Event::Bury, &mut job.details_mut().counters);
         self.buried_last()
     }
 
     /// Gives a job to a connection that does not wait, or stops waiting right after.
     pub(super) fn reserve(&mut self, id: JobId, by: ConnectionIndex, now: Time) -> Reply {
         self.connections[by].reserves += 1;
-        let job = &self.jobs[&id];
+        let job = self.jobs.get(id).expect("the job exists");
         let (until, body) = (now + job.ttr, job.body.clone());
         // A log has a reserved job as ready: one that was ready is there already.
         if job.state != State::Ready {
@@ -256,11 +256,9 @@ impl Engine {
     /// Takes a job out of the collection that its state names.
     pub(super) fn leave(&mut self, id: JobId, entry: &QueueEntry) {
         self.effects.steps += 1;
-        let tube = &mut self.tubes[entry.tube];
         match entry.state {
             State::Ready => self.change_ready(id, entry, ReadyQueue::remove),
-            State::Delayed { until } => drop(tube.delayed.remove(&(until, id))),
-            State::Buried { order } => drop(tube.buried.remove(&(order, id))),
+            State::Delayed { .. } | State::Buried { .. } => self.change_first(id, entry, false),
             State::Reserved { by, until } => {
                 self.connections[by].reserved.remove(&(until, id));
             }
@@ -270,19 +268,41 @@ impl Engine {
 
     /// Puts a job into the collection that its state names.
     pub(super) fn enter(&mut self, id: JobId, entry: &QueueEntry) {
-        let tube = &mut self.tubes[entry.tube];
         match entry.state {
             State::Ready => {
                 self.change_ready(id, entry, ReadyQueue::insert);
                 self.note_unserved(entry.tube);
             }
-            State::Delayed { until } => drop(tube.delayed.insert((until, id))),
-            State::Buried { order } => drop(tube.buried.insert((order, id))),
+            State::Delayed { .. } | State::Buried { .. } => self.change_first(id, entry, true),
             State::Reserved { by, until } => {
                 self.connections[by].reserved.insert((until, id));
             }
         }
         self.count(entry, |n| *n += 1);
+    }
+
+    /// Adds a delayed or buried job to those of its tube, or takes it out. If it is the
+    /// first one of its page, it takes the place of the one that is first without it.
+    fn change_first(&mut self, id: JobId, entry: &QueueEntry, is_added: bool) {
+        let is_like = |(_, job): &(JobId, &Job)| {
+            job.tube == entry.tube && job.state.name() == entry.state.name()
+        };
+        let others = self.jobs.neighbours(id).filter(is_like);
+        let other = others.map(|(id, job)| (job.state.order(), id)).min();
+        let first = (entry.state.order(), id);
+        if other.is_none_or(|other| first < other) {
+            let tube = &mut self.tubes[entry.tube];
+            let firsts = match entry.state {
+                State::Delayed { .. } => &mut tube.delayed,
+                _ => &mut tube.buried,
+            };
+            let (before, after) = match is_added {
+                true => (other, Some(first)),
+                false => (Some(first), other),
+            };
+            before.map(|before| firsts.remove(&before));
+            firsts.extend(after);
+        }
     }
 
     /// The state of the next job that is buried.

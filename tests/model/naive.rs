@@ -10,7 +10,7 @@ mod commands;
 mod documents;
 mod options;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A second, in the model's unit of time.
 pub const SECOND: u64 = 1_000_000_000;
@@ -21,7 +21,8 @@ pub type Client = usize;
 /// How many bytes count against the limit of memory: for each job besides its
 /// body; for each watched tube after a connection's first; and for each tube
 /// besides its name.
-const JOB_OVERHEAD: usize = 220;
+const JOB_OVERHEAD: usize = 200;
+const PAGE_OVERHEAD: usize = 130;
 const WATCH_OVERHEAD: usize = 40;
 const TUBE_OVERHEAD: usize = 1200;
 
@@ -371,7 +372,9 @@ impl Model {
             name => name.len() + TUBE_OVERHEAD,
         };
         let watches = |(_, one): &(Client, Connection)| (one.watched.len() - 1) * WATCH_OVERHEAD;
+        let pages: BTreeSet<u64> = self.jobs.iter().map(|job| job.id / 32).collect();
         self.jobs.iter().map(job).sum::<usize>()
+            + pages.len() * PAGE_OVERHEAD
             + self.memory_of_options()
             + self.tubes.iter().map(tube).sum::<usize>()
             + self.clients.iter().map(watches).sum::<usize>()

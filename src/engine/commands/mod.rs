@@ -51,7 +51,7 @@ impl Engine {
             Command::ReserveWithTimeout(Some(Seconds(0))) => self.best_watched(by).is_none(),
             Command::Reserve | Command::ReserveWithTimeout(_) => self.connections[by].half_closed,
             Command::Delete(id) => {
-                let holder = self.jobs.get(id).and_then(|job| job.state.holder());
+                let holder = self.jobs.get(*id).and_then(|job| job.state.holder());
                 holder.is_some_and(|holder| holder != by)
             }
             Command::Put(_) | Command::Use(_) | Command::Watch(_) | Command::Ignore(_) => false,

@@ -14,18 +14,19 @@ const KICKED_AT_ONCE: usize = 20;
 
 impl Engine {
     pub(super) fn peek(&self, id: JobId) -> Option<Reply> {
-        let job = self.jobs.get(&id)?;
+        let job = self.jobs.get(id)?;
         Some(Reply::Found(id, job.body.clone()))
     }
 
     pub(super) fn kick(&mut self, by: ConnectionIndex, bound: u32, now: Time) -> Outcome {
         let tube = self.used_tube(by);
-        let only_buried = !tube.buried.is_empty();
+        let [_, delayed, _, buried] = tube.jobs.by_state;
+        let only_buried = buried > 0;
         // It kicks as many jobs as there are now, at most. One that is buried or
         // delayed while this kick is under way may be among them.
         let there = match only_buried {
-            true => tube.buried.len(),
-            false => tube.delayed.len(),
+            true => buried,
+            false => delayed,
         };
         let kick = Kick {
             only_buried,
@@ -63,7 +64,7 @@ impl Engine {
     }
 
     pub(super) fn kick_job(&mut self, id: JobId, now: Time) -> Option<Reply> {
-        let state = self.jobs.get(&id)?.state;
+        let state = self.jobs.get(id)?.state;
         matches!(state, State::Buried { .. } | State::Delayed { .. }).then(|| {
             self.kick_one(id, now);
             Reply::Kicked
@@ -71,8 +72,8 @@ impl Engine {
     }
 
     fn kick_one(&mut self, id: JobId, now: Time) {
-        let job = self.jobs.get_mut(&id).expect("the job exists");
-        job.failed_tries = 0;
+        let job = self.jobs.get_mut(id).expect("the job exists");
+        job.details_mut().failed_tries = 0;
         self.record(Change::Update(id));
         self.change_state(id, State::Ready, Some(Event::Kick));
         self.serve(now);

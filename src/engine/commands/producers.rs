@@ -1,11 +1,11 @@
 //! What producers say: `put` and `use`.
 
-use crate::engine::job::{JOB_OVERHEAD, Job, State};
+use crate::engine::job::{Details, JOB_OVERHEAD, Job, State};
 use crate::engine::slab::{ConnectionIndex, TubeIndex};
 use crate::engine::{Change, ConnectionId, Engine, Outcome, Time};
 use crate::protocol::command::{AfterPut, Put};
 use crate::protocol::framing::NoBody;
-use crate::protocol::{Body, Counters, JobId, Reply, Seconds, TubeName};
+use crate::protocol::{Body, JobId, Reply, Seconds, TubeName};
 
 impl Engine {
     /// The id is given now, before the body has come: a put that fails later
@@ -104,9 +104,11 @@ impl Engine {
             priority: put.priority,
             delay: put.delay,
             ttr: put.ttr,
-            counters: Counters::default(),
-            failed_tries: 0,
-            options: put.options,
+            details: Details {
+                options: put.options,
+                ..Details::default()
+            }
+            .boxed(),
         };
         self.add(id, job);
         self.record(Change::Put(id));

@@ -59,7 +59,7 @@ impl Engine {
         id: JobId,
         now: Time,
     ) -> Option<Reply> {
-        let holder = self.jobs.get(&id)?.state.holder();
+        let holder = self.jobs.get(id)?.state.holder();
         if holder.is_some() || self.is_at_limit(id) {
             return None;
         }
@@ -68,7 +68,7 @@ impl Engine {
     }
 
     pub(super) fn delete(&mut self, by: ConnectionIndex, id: JobId, now: Time) -> Option<Reply> {
-        let holder = self.jobs.get(&id)?.state.holder();
+        let holder = self.jobs.get(id)?.state.holder();
         if holder.is_some_and(|holder| holder != by) {
             return None;
         }
@@ -127,7 +127,7 @@ impl Engine {
 
     /// NOT_FOUND for the holder of the job, which can use `bury`.
     pub(super) fn bury_later(&mut self, by: ConnectionIndex, id: JobId) -> Option<Reply> {
-        let holder = self.jobs.get(&id)?.state.holder()?;
+        let holder = self.jobs.get(id)?.state.holder()?;
         (holder != by).then(|| {
             self.burials.insert(id, self.connections[by].id);
             Reply::Buried
@@ -142,9 +142,8 @@ impl Engine {
 
     /// A job that this connection has reserved.
     fn held_job(&mut self, by: ConnectionIndex, id: JobId) -> Option<&mut Job> {
-        let job = self.jobs.get_mut(&id)?;
-        matches!(job.state, State::Reserved { by: holder, .. } if holder == by)
-            .then_some(&mut **job)
+        let job = self.jobs.get_mut(id)?;
+        matches!(job.state, State::Reserved { by: holder, .. } if holder == by).then_some(job)
     }
 
     /// A tube that exists costs little to watch, and its jobs have to go: so a

@@ -11,7 +11,7 @@
 //! these are. So that it never costs much, the jobs of a key may be in a limited
 //! number of tubes.
 
-use crate::engine::job::QueueEntry;
+use crate::engine::job::{Job, QueueEntry};
 use crate::engine::ready::ReadyQueue;
 use crate::engine::slab::TubeIndex;
 use crate::engine::{Engine, JobId};
@@ -102,9 +102,8 @@ impl Engine {
 
     /// Whether this job cannot be reserved now because of its limit.
     pub(in crate::engine) fn is_at_limit(&self, id: JobId) -> bool {
-        self.jobs[&id]
-            .limit()
-            .is_some_and(|limit| self.jobs_by_key[&limit.key].is_at_limit())
+        let limit = self.jobs.get(id).and_then(Job::limit);
+        limit.is_some_and(|limit| self.jobs_by_key[&limit.key].is_at_limit())
     }
 
     /// Puts a ready job into the ready queue of its tube, or takes it out of there:

@@ -34,7 +34,8 @@ impl Engine {
 
     /// Notes the options of a job that is in no collection yet.
     pub(super) fn attach(&mut self, id: JobId, job: &mut Job) {
-        let Some(options) = &mut job.options else {
+        let details = job.details.as_mut();
+        let Some(options) = details.and_then(|details| details.options.as_mut()) else {
             return;
         };
         if let Some(unique) = &options.unique {
@@ -64,14 +65,15 @@ impl Engine {
 
     /// What `stats-job` shows of the options of a job.
     pub(super) fn option_stats(&self, job: &Job) -> Option<Box<OptionStats>> {
-        let options = job.options.as_deref()?;
+        let details = job.details.as_deref()?;
+        let options = details.options.as_deref()?;
         let tries = options.tries.unwrap_or(0);
         Some(Box::new(OptionStats {
             options: options.clone(),
             free: job
                 .limit()
                 .map_or(0, |limit| self.jobs_by_key[&limit.key].free()),
-            tries_left: tries.saturating_sub(job.failed_tries),
+            tries_left: tries.saturating_sub(details.failed_tries),
         }))
     }
 }
@@ -79,6 +81,7 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use crate::engine::job::JOB_OVERHEAD;
+    use crate::engine::jobs::PAGE_OVERHEAD;
     use crate::engine::{Config, Engine, Time};
     use crate::protocol::{Command, Framer, Request};
 
@@ -86,6 +89,7 @@ mod tests {
     fn a_job_takes_the_memory_that_its_put_needed() {
         let mut engine = Engine::new(Config::new(100), Time::default());
         let id = engine.connect();
+        let mut needed = PAGE_OVERHEAD;
         for options in [
             "",
             " try:3",
@@ -94,8 +98,7 @@ mod tests {
             " con:key:2",
             " idp:another con:other:5 try:1",
         ] {
-            let before = engine.memory();
-            let mut needed = 2 + JOB_OVERHEAD;
+            needed += 2 + JOB_OVERHEAD;
             let text = format!("put 0 0 60 0{options}\r\n\r\n");
             let (mut framer, mut input) = (Framer::new(100), text.as_bytes());
             while let Some(request) = framer.next(&mut input) {
@@ -106,7 +109,7 @@ mod tests {
                 }
                 engine.execute(id, request, Time::default());
             }
-            assert_eq!(engine.memory() - before, needed, "{options}");
+            assert_eq!(engine.memory(), needed, "{options}");
         }
     }
 }

@@ -10,11 +10,13 @@ impl Engine {
     /// The state of a job after a try that failed: its time to run was over, or its
     /// connection has closed.
     pub(in crate::engine) fn state_after_failed_try(&mut self, id: JobId) -> State {
-        let job = self.jobs.get_mut(&id).expect("the job exists");
-        if let Some(tries) = job.options.as_ref().and_then(|options| options.tries) {
-            job.failed_tries = job.failed_tries.saturating_add(1);
-            if job.failed_tries >= tries {
-                self.tubes[job.tube].count(Event::Bury, &mut job.counters);
+        let job = self.jobs.get_mut(id).expect("the job exists");
+        if let Some(tries) = job.options().and_then(|options| options.tries) {
+            let tube = &mut self.tubes[job.tube];
+            let details = job.details_mut();
+            details.failed_tries = details.failed_tries.saturating_add(1);
+            if details.failed_tries >= tries {
+                tube.count(Event::Bury, &mut details.counters);
                 return self.buried_last();
             }
         }

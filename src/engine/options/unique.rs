@@ -109,7 +109,7 @@ impl Engine {
         now: Time,
     ) -> Option<Reply> {
         let id = self.holder(put, tube)?;
-        let Some(job) = self.jobs.get_mut(&id) else {
+        let Some(job) = self.jobs.get_mut(id) else {
             return Some(Reply::InsertedBefore(id, None, None));
         };
         let mut entry = job.queue_entry();
