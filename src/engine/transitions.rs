@@ -63,6 +63,7 @@ impl Engine {
         self.serve(now);
         // Only now is it known which connections still wait, and which were
         // served. Until here the timers that have rung count as set.
+        let most = self.effects.steps + SLICE;
         for &owner in &due {
             match owner {
                 Owner::Keys => {
@@ -75,7 +76,10 @@ impl Engine {
                 }
                 Owner::Connection(connection) => {
                     self.connections[connection].timer = None;
-                    self.end_wait(connection, now);
+                    if self.effects.steps < most {
+                        self.end_wait(connection, now);
+                    }
+                    self.set_connection_timer(connection);
                 }
             }
         }
@@ -127,7 +131,6 @@ impl Engine {
                 self.answer_waiting(index, Reply::TimedOut);
             }
         }
-        self.set_connection_timer(index);
     }
 
     /// Moves a job from its state to this one, and counts the event.
@@ -368,6 +371,33 @@ mod tests {
             Some((counts, engine.effects.steps))
         };
         std::iter::from_fn(tick).collect()
+    }
+
+    /// A connection that waits is in the queues of all tubes that it watches.
+    #[test]
+    fn waits_for_very_many_tubes_end_one_after_the_other() {
+        let mut engine = Engine::new(Config::new(100), Time::default());
+        for _ in 0..3 {
+            let id = engine.connect();
+            for tube in 1..1500 {
+                ask(
+                    &mut engine,
+                    id,
+                    &format!("watch {tube}\r\n"),
+                    Time::default(),
+                );
+            }
+            let wait = Framer::new(100).next(&mut &b"reserve-with-timeout 1\r\n"[..]);
+            let waits = engine.execute(id, wait.unwrap(), Time::default());
+            assert_eq!(waits, Outcome::Waiting);
+        }
+        let answers = || {
+            engine.effects.steps = 0;
+            let is_due = engine.tick(Time::default() + Seconds(1));
+            is_due.then(|| (engine.effects.replies.drain(..).len(), engine.effects.steps))
+        };
+        let answers: Vec<_> = std::iter::from_fn(answers).collect();
+        assert_eq!(answers, [(1, 1503), (1, 1502), (1, 1501)]);
     }
 
     /// No other client can do anything meanwhile.

@@ -3,7 +3,7 @@
 //! asks for.
 
 use super::outbox::{SEND_BYTES, size};
-use super::shared::{Guarded, Shared};
+use super::shared::{Guarded, SLICE_STEPS, Shared};
 use crate::binlog::{Lsn, Room, max_put_len};
 use crate::engine::{ConnectionId, Outcome, Time};
 use crate::protocol::framing::NoBody;
@@ -20,9 +20,6 @@ const FIRST_CAPACITY: usize = 4;
 
 /// A batch with more requests than these is a bulk batch: workers with fewer go first.
 const FEW_REQUESTS: usize = 8;
-
-/// A time slice ends when it has cost this many steps: less than a millisecond.
-const SLICE_STEPS: usize = 2000;
 
 /// After each group of this many requests, a time slice checks whether other threads
 /// wait for the lock, and whether the binlog is short of disk space.

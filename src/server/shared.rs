@@ -26,6 +26,9 @@ use std::time::Duration;
 /// less.) When many workers have ended, this is worth a trim, too.
 const FREED_BY_WORKER: u64 = 50_000;
 
+/// A time slice ends when it has cost this many steps: less than a millisecond.
+pub const SLICE_STEPS: usize = 2000;
+
 /// How long others wait for a client that has hung up: its worker usually takes some
 /// microseconds.
 const LEAVES_WITHIN: Duration = Duration::from_millis(5);
@@ -414,8 +417,15 @@ impl Shared {
 
     /// Ends the waiting of clients that have hung up.
     pub fn end_waits_of_hung_up(&self) {
-        let closed = self.hangups_in_reserve.take().into_iter().map(ConnectionId);
-        self.with_lock(|state, _| closed.for_each(|id| state.engine.half_close(id)));
+        let mut closed = self.hangups_in_reserve.take().into_iter().map(ConnectionId);
+        // One that watches very many tubes is in a queue of each.
+        let mut slice = |state: &mut Guarded, _| {
+            closed.by_ref().all(|id| {
+                state.engine.half_close(id);
+                state.engine.effects.steps < SLICE_STEPS
+            })
+        };
+        while !self.with_lock_last(&mut slice) {}
     }
 
     /// Removes a connection, and makes its jobs ready again. While the server
