@@ -31,6 +31,9 @@ const EXPECTED_CONNECTIONS: usize = 1000;
 const FEW_CONNECTIONS: usize = 100;
 const EXPECTED_MEMORY: u64 = 1 << 30;
 
+/// What the log and the service manager are told of SIGUSR1.
+const DRAINS: &str = "no new jobs are taken";
+
 /// Why the server ends: the exit status, and a message with the step that
 /// failed and the reason.
 type Failure = (Exit, String);
@@ -123,7 +126,10 @@ fn serve(options: Options) -> Result<(), Failure> {
     let (mut engine, binlog, clock, max_connections) = loop {
         match events.recv().expect("the signal thread never ends") {
             Event::Recovered(recovered) => break (*recovered)?,
-            Event::Signal(SIGUSR1) => is_draining = true,
+            Event::Signal(SIGUSR1) => {
+                is_draining = true;
+                log::info(format_args!("drain mode: {DRAINS}"));
+            }
             Event::Signal(SIGTERM | SIGINT) => return Ok(()),
             Event::Signal(_) => {}
         }
@@ -145,10 +151,11 @@ fn serve(options: Options) -> Result<(), Failure> {
     for address in &addresses {
         log::info(format_args!("listening on {address}"));
     }
-    notify::send(&format!(
-        "READY=1\nSTATUS=Serving on {}",
-        addresses.join(" ")
-    ));
+    let status = match is_draining {
+        true => format!("Draining: {DRAINS}"),
+        false => format!("Serving on {}", addresses.join(" ")),
+    };
+    notify::send(&format!("READY=1\nSTATUS={status}"));
     wait_for_the_end(&events, &server);
     log::info(format_args!("stopping"));
     notify::send("STOPPING=1\nSTATUS=Stopping");
@@ -343,8 +350,8 @@ fn wait_for_the_end(events: &Receiver<Event>, server: &Server) {
         match events.recv_timeout(pulse.unwrap_or(Duration::MAX)) {
             Ok(Event::Signal(SIGUSR1)) => {
                 server.drain();
-                log::info(format_args!("drain mode: no new jobs are taken"));
-                notify::send("STATUS=Draining: no new jobs are taken");
+                log::info(format_args!("drain mode: {DRAINS}"));
+                notify::send(&format!("STATUS=Draining: {DRAINS}"));
             }
             Ok(Event::Signal(SIGTERM | SIGINT)) | Err(RecvTimeoutError::Disconnected) => return,
             Ok(_) | Err(RecvTimeoutError::Timeout) => {}

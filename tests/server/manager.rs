@@ -40,6 +40,29 @@ fn the_manager_is_notified_when_clients_are_answered_and_when_the_server_stops()
 }
 
 #[test]
+fn the_manager_is_told_of_a_drain_that_begins_before_the_server_serves() {
+    let directory = Folder::new();
+    let path = directory.join("notify");
+    let manager = patient(UnixDatagram::bind(&path).expect("a socket"));
+    let binlog = directory.join("binlog");
+    std::fs::create_dir(&binlog).expect("a directory");
+    let options = ["-b", binlog.to_str().expect("a name of letters")];
+    let first = Server::start(options);
+    first.port();
+    let mut command = Command::new(&*PROGRAM);
+    command.args(["-p", "0", "--wait"]).args(options);
+    let second = Server::spawn(command.env("NOTIFY_SOCKET", &path));
+    assert_eq!(hear(&manager), ["STATUS=Recovering jobs"]);
+    assert!(hear(&manager)[0].starts_with("STATUS=Waiting: "));
+    second.signal(Signal::SIGUSR1);
+    second.log_line("drain mode: no new jobs are taken");
+    first.stop();
+    let status = "STATUS=Draining: no new jobs are taken";
+    assert_eq!(hear(&manager), ["READY=1", status]);
+    second.connect().exchange("put 0 0 1 1\r\nx", "DRAINING");
+}
+
+#[test]
 fn a_manager_at_an_abstract_socket_gets_watchdog_messages_if_it_asks() {
     let name = format!("beanpoled-test-{}", std::process::id());
     let address = SocketAddr::from_abstract_name(&name).expect("a name");
