@@ -2,6 +2,7 @@
 
 use super::socket_file::{SocketAccess, SocketFile, new_socket};
 use crate::log;
+use crate::sys::TcpKeepIdle;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::socket::{
     AddressFamily, Backlog, SockType, SockaddrLike, SockaddrStorage, UnixAddr, bind, getsockname,
@@ -16,6 +17,14 @@ use std::net::{IpAddr, ToSocketAddrs};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+
+/// After how many seconds of silence the kernel asks whether a peer is still there, how
+/// many seconds it waits for an answer, and how often it asks. So the jobs of a machine that
+/// is gone are ready again after a minute and a half; the system's two hours would be too
+/// long, and asking each minute costs little.
+const SILENT_SECONDS: u32 = 60;
+const PROBE_SECONDS: u32 = 10;
+const PROBES: u32 = 3;
 
 /// An address to listen on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -138,6 +147,9 @@ impl Listener {
                 // Connections inherit these options, so they need not be set on
                 // each.
                 setsockopt(&socket, sockopt::KeepAlive, &true)?;
+                setsockopt(&socket, TcpKeepIdle, &SILENT_SECONDS)?;
+                setsockopt(&socket, sockopt::TcpKeepInterval, &PROBE_SECONDS)?;
+                setsockopt(&socket, sockopt::TcpKeepCount, &PROBES)?;
                 setsockopt(&socket, sockopt::TcpNoDelay, &true)?;
                 address.to_string()
             }

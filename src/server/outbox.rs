@@ -215,6 +215,11 @@ impl Client {
         self.finish()
     }
 
+    /// Notes that the worker has ended. Returns whether the client was stopped before.
+    pub fn end(&self) -> bool {
+        std::mem::replace(&mut self.outbox().is_stopped, true)
+    }
+
     /// Blocks until everything is sent, and the answer to the client's `reserve`
     /// after it. Returns false if the server ends before there is an answer.
     pub fn await_answer(self: &Arc<Self>) -> io::Result<bool> {
@@ -254,13 +259,14 @@ impl Client {
         }
     }
 
-    /// For the end of the server: no `reserve` waits any longer, and the worker
-    /// reads the end of the stream.
+    /// For the end of the server: no `reserve` waits any longer, and the worker reads the
+    /// end of the stream, if it has not ended already.
     pub fn stop(&self) {
         let mut outbox = self.outbox();
-        outbox.is_stopped = true;
-        self.wake_worker(outbox);
-        self.stream.stop_reading();
+        if !std::mem::replace(&mut outbox.is_stopped, true) {
+            self.wake_worker(outbox);
+            self.stream.stop_reading();
+        }
     }
 
     /// Makes a change, and sends what is ready then, as far as the socket takes it at
@@ -286,13 +292,15 @@ impl Client {
             outbox.sending = 0;
             outbox.socket_space = outbox.socket_space.saturating_sub(sent);
             if !ready.is_empty() {
-                if outbox.worker == WorkerState::Reading {
-                    // All this fitted when the worker began to read. A client that does
-                    // not read what has filled the socket since will not read this.
-                    self.stream.close();
-                }
                 ready.append(std::mem::take(&mut outbox.ready));
                 outbox.ready = ready;
+                if outbox.worker == WorkerState::Reading {
+                    // All this fitted when the worker began to read, but the system may
+                    // lack memory. The worker finds the end of the input, and sends the
+                    // rest.
+                    outbox.is_stopped = true;
+                    self.stream.stop_reading();
+                }
                 break;
             }
         }
@@ -766,16 +774,20 @@ mod tests {
         assert!(fits(&client));
     }
 
+    /// As when the kernel lacks memory.
     #[test]
-    fn a_client_whose_socket_has_no_room_for_a_reply_is_disconnected() {
+    fn a_reply_that_does_not_fit_while_its_worker_reads_is_sent_by_the_worker_at_its_end() {
         let (client, mut theirs) = client();
         client.outbox().socket_space = SOCKET_SPACE;
         let unread = fill(&client);
         client.post(&mut vec![INSERTED], LSN);
         client.start_flush().unwrap();
         client.durable(Ok(Lsn::START));
+        let end = client.stream.read(&mut Vec::with_capacity(1), 1);
+        assert_eq!(end.unwrap(), 0);
         receive(&mut theirs, unread);
-        assert_eq!(theirs.read(&mut [0]).unwrap(), 0);
+        client.flush().unwrap();
+        assert_eq!(received(client, theirs), "INSERTED 1\r\n");
     }
 
     #[test]

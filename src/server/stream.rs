@@ -97,8 +97,9 @@ impl Stream {
     /// discards what the peer has not received yet. As long as the peer has neither ended
     /// its stream nor received all that was sent, this ends our half and drops the input,
     /// for at most [`RECEIVES_WITHIN`]. `is_stopped`:
-    /// [`stop_reading`](Self::stop_reading) was called, so the end of the input says
-    /// nothing about the peer.
+    /// [`stop_reading`](Self::stop_reading) was called. Then the end of the input says
+    /// nothing about the peer, and our half must stay open: if both are shut, Linux answers
+    /// further input with a reset, and discards what is still to be sent.
     // Not inlined: the buffer would be in the caller's frame while the worker waits. And it
     // is short: pages of the stack that were touched stay with the thread.
     #[inline(never)]
@@ -110,8 +111,10 @@ impl Stream {
                 Ok(1..) => {}
                 Ok(0) if !is_stopped => return,
                 Ok(0) | Err(Errno::EAGAIN) if !self.has_sent_all() => {
-                    // This fails only if the peer has already ended the connection.
-                    let (Ok(()) | Err(_)) = shutdown(socket, Shutdown::Write);
+                    if !is_stopped {
+                        // This fails only if the peer has already ended the connection.
+                        let (Ok(()) | Err(_)) = shutdown(socket, Shutdown::Write);
+                    }
                     thread::sleep(Duration::from_millis(10));
                 }
                 _ => return,

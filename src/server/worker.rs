@@ -35,8 +35,9 @@ pub fn serve(shared: &Shared, client: &Arc<Client>) {
         Err(error) => client.log(Level::Connections, format_args!("closed: {error}")),
     }
     shared.disconnect(client.id);
+    let is_stopped = client.end();
     if end.is_ok() {
-        client.stream.linger(shared.is_stopping());
+        client.stream.linger(is_stopped);
     }
 }
 

@@ -20,6 +20,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::net::SocketAddr;
 use std::time::Duration;
 
+#[cfg(target_vendor = "apple")]
+pub use nix::sys::socket::sockopt::TcpKeepAlive as TcpKeepIdle;
+#[cfg(not(target_vendor = "apple"))]
+pub use nix::sys::socket::sockopt::TcpKeepIdle;
 #[cfg(not(target_vendor = "apple"))]
 pub use nix::unistd::initgroups as set_supplementary_groups;
 

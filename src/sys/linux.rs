@@ -17,6 +17,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::SocketAddr;
 use std::time::Duration;
 
+pub use nix::sys::socket::sockopt::TcpKeepIdle;
 pub use nix::unistd::initgroups as set_supplementary_groups;
 
 /// The limit that threads count against. On other systems they count against

@@ -62,6 +62,37 @@ fn one_address_may_not_have_more_connections_than_its_limit() {
     Client::connect(port).exchange("use c", "USING c");
 }
 
+/// Their sockets stay open for a while.
+#[test]
+fn clients_that_quit_and_read_nothing_take_no_room_from_other_addresses() {
+    let options = ["-l", "127.0.0.1:0", "-l", "[::1]:0", "-z", "400000"];
+    let limits = [
+        "--max-connections",
+        "20",
+        "--max-connections-per-address",
+        "5",
+    ];
+    let daemon = Server::start(options.into_iter().chain(limits));
+    let port = daemon.port();
+    let line = daemon.log_line("listening on [::1]:");
+    let (_, other) = line.rsplit_once(':').expect("a port");
+    let other = (Ipv6Addr::LOCALHOST, other.parse().expect("a number"));
+    let mut putting = Client::connect(port);
+    let id = putting.put(vec![b'x'; 400_000]);
+    putting.send("quit\r\n");
+    putting.expect_end();
+    let mut deaf = Vec::new();
+    for _ in 0..100 {
+        let mut client = Client::connect(port);
+        let asks = format!("peek {id}\r\n").repeat(3) + "quit\r\n";
+        let (Ok(()) | Err(_)) = client.try_send(asks);
+        deaf.push(client);
+        let mut other = Client::at(other.into()).expect("it listens");
+        other.exchange("use b", "USING b");
+        other.close();
+    }
+}
+
 #[test]
 fn a_closed_connection_makes_room_for_the_next_one() {
     come_one_after_the_other(&["--max-connections", "1"]);
@@ -469,6 +500,30 @@ fn accepting_pauses_without_threads_and_connected_clients_are_served() {
     second.exchange("use e", "USING e");
     limit_threads(&daemon, "1000");
     third.expect("USING d\r\n");
+}
+
+/// The timer of the server's end, as the kernel shows it.
+#[test]
+fn a_silent_connection_is_asked_within_a_minute_whether_its_peer_is_there() {
+    let daemon = Server::start([]);
+    let mut client = daemon.connect();
+    client.exchange("use a", "USING a");
+    client.await_read();
+    let end = client.stream().local_addr().expect("a port").port();
+    let ends = format!(":{:04X} ", daemon.port());
+    let its_end = format!(":{end:04X} 01 ");
+    eventually("it waits for less than a minute", || {
+        let table = std::fs::read_to_string("/proc/net/tcp").expect("the connections");
+        let mut lines = table.lines();
+        let line = lines.find(|line| line.contains(&ends) && line.contains(&its_end));
+        let timer = line.expect("a connection").split_whitespace().nth(5);
+        let (kind, hundredths) = timer
+            .expect("a timer")
+            .split_once(':')
+            .expect("two numbers");
+        let hundredths = u64::from_str_radix(hundredths, 16).expect("a number");
+        kind == "02" && hundredths <= 6000
+    });
 }
 
 #[test]

@@ -114,7 +114,7 @@ fn clients_that_ask_while_others_hang_up_are_all_answered_also_by_a_server_that_
 #[test]
 fn half_closed_clients_that_do_not_read_delay_no_new_connection() {
     const CLIENTS: usize = 40;
-    let most = (CLIENTS + 2).to_string();
+    let most = (CLIENTS + 12).to_string();
     for options in [
         &["-z", "1048576"][..],
         &["-z", "1048576", "--max-connections-per-address", &most],

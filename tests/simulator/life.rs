@@ -227,6 +227,7 @@ fn process(plan: &Plan, life: &Life, disk: &Disk, mut legacy: Legacy, now: u64) 
     door.shut();
     acceptor.join().unwrap();
     shared.stop();
+    judge::has_stopped();
     if !shared.await_all_closed(GRACE) {
         shared.abandon();
         while !shared.await_all_closed(GRACE) {}

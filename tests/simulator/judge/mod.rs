@@ -41,7 +41,7 @@ pub struct Judge {
     /// When another machine had taken the lock.
     replaced_at: Option<u64>,
     is_stopping: bool,
-    /// The first workers know that it stops.
+    /// All workers know that it stops.
     has_stopped: bool,
     segment_size: u64,
     max_memory: Option<u64>,
@@ -174,10 +174,9 @@ pub fn is_replaced() {
 }
 
 /// The server ends this caller's wait, if it waits: a job that it was given now it
-/// could not delete any more. From the first one on, no job is handed on.
+/// could not delete any more.
 pub fn stops_waiting(caller: usize) {
     watch(|judge| {
-        judge.has_stopped = true;
         let caller = &mut judge.callers[caller];
         if caller.client.is_some_and(|one| judge.model.is_waiting(one)) {
             caller.most_replies = Some(caller.expected.len());
@@ -187,6 +186,11 @@ pub fn stops_waiting(caller: usize) {
 
 pub fn stops() {
     watch(|judge| judge.is_stopping = true);
+}
+
+/// All workers know that it stops: no job is handed on.
+pub fn has_stopped() {
+    watch(|judge| judge.has_stopped = true);
 }
 
 /// Judges all replies, and says what they promise.
