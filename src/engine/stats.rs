@@ -23,8 +23,8 @@ const LISTED_AT_ONCE: usize = 100;
 impl Engine {
     /// The answer to `stats` in four parts. The server adds what only the process knows
     /// at the end of each.
-    // Not inlined: this function has a large stack frame, which other commands
-    // do not need.
+    // Not inlined, like the others that describe many things: these have large stack
+    // frames, and each page that a worker's stack has touched once stays with its client.
     #[inline(never)]
     pub(super) fn server_documents(&self) -> [Document; 4] {
         let [mut document, mut state, mut limits, mut refusals] = <[Document; 4]>::default();
@@ -67,12 +67,14 @@ impl Engine {
         }
     }
 
+    #[inline(never)]
     pub(super) fn stats_job(&self, id: JobId, now: Time) -> Option<Reply> {
         let job = self.jobs.get(id)?;
         let stats = self.job_stats(id, job, now);
         Some(Reply::JobStats(Box::new(stats)))
     }
 
+    #[inline(never)]
     pub(super) fn stats_tube(&self, name: &TubeName, now: Time) -> Option<Reply> {
         let stats = self.tube_stats(self.find_tube(name)?, now);
         Some(Reply::TubeStats(Box::new(stats)))
@@ -94,6 +96,7 @@ impl Engine {
     }
 
     /// Examines a limited number of jobs, so that other clients do not wait long.
+    #[inline(never)]
     pub(super) fn list_jobs(&mut self, list: &ListJobs, now: Time) -> Reply {
         let tube = list.tube.as_ref().map(|name| self.find_tube(name));
         if tube == Some(None) {
@@ -122,6 +125,7 @@ impl Engine {
 
     /// Lists a limited number of connections. The server fills in what the engine
     /// does not know about them.
+    #[inline(never)]
     pub(super) fn list_connections(&mut self, from: u64, count: u64, now: Time) -> Reply {
         let mut others = self.connections_by_id.range(ConnectionId(from)..);
         let stats = |(id, &index): (&ConnectionId, &ConnectionIndex)| {
@@ -148,6 +152,7 @@ impl Engine {
     }
 
     /// Lists a limited number of tubes.
+    #[inline(never)]
     pub(super) fn list_tube_stats(&mut self, from: u64, count: u64, now: Time) -> Reply {
         let mut others = self.tubes_by_id.range(from..);
         let stats = |(_, &index): (&u64, &TubeIndex)| self.tube_stats(index, now);

@@ -100,7 +100,7 @@ pub struct Memory(u64, &'static str, u64);
 /// The memory that is available now, by each of the system's limits that is known.
 pub fn memory() -> Vec<Memory> {
     let kinds = [
-        (machine(), "the machine's available memory", MEMORY_EACH),
+        (machine(), "what the machine can spare", MEMORY_EACH),
         (space(), "the rest of the address space", SPACE_EACH),
         (groups(), "what the control group leaves", GROUP_EACH),
     ];
@@ -130,15 +130,19 @@ impl Memory {
     }
 }
 
+/// How much of the machine's available memory is left to its other programs and to the
+/// kernel, in bytes: not all that the kernel calls available can be had at once.
+const OTHER_MEMORY: u64 = 8 << 20;
+
 /// What the machine can give without swapping.
 fn machine() -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     // Linux before 3.14 does not add it up.
     let added = || Some(field(&text, "MemFree:")? + field(&text, "Cached:")?);
     let kibibytes = field(&text, "MemAvailable:").or_else(added);
-    kibibytes
-        .map(|number| number * 1024)
-        .or_else(sys::free_memory)
+    let bytes = kibibytes.map(|number| number * 1024);
+    let bytes = bytes.or_else(sys::free_memory)?;
+    Some(bytes.saturating_sub(OTHER_MEMORY))
 }
 
 /// What is left of the address space. Even without a limit, it ends somewhere: on
