@@ -18,9 +18,12 @@ DESTDIR =
 
 CARGO = cargo
 INSTALL = install
-# The beanpole that writes the completions. If the programs are built for
-# another machine, set it to a beanpole that runs here.
+# The beanpole that writes the completions. If the programs are built for another machine,
+# set it to a beanpole that runs here, or set COMPLETIONS to nothing.
 NATIVE = $(BUILT)/beanpole
+# Which script `make install-daemon` installs for the system to start: systemd, openrc,
+# procd, runit or sysv.
+INIT = systemd
 # Further options for `make run`, for example ARGS='-V -p 11301'.
 ARGS =
 
@@ -29,23 +32,21 @@ ARGS =
 TARGET = $(MACHINE)-unknown-linux-$(MUSL)
 MACHINE = $(patsubst armv7l,armv7,$(shell uname -m))
 MUSL = $(if $(filter armv7,$(MACHINE)),musleabihf,musl)
-# Set it to install the programs that `make static` builds.
+# Set one of them to install the programs that `make static` or `make tiny` builds.
 STATIC =
+TINY =
 
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 # Where the project is to be found: this is said in Cargo.toml alone.
 HOMEPAGE = $(shell sed -n 's/^repository = "\(.*\)"/\1/p' Cargo.toml)
-BUILT = target/$(if $(STATIC),$(TARGET)/)release
+# The time that files of packages have: that of the newest change.
+export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || stat -c %Y Cargo.lock)
+# Where the programs are built. A kind that is built with other options has a directory of
+# its own, which nothing else uses: so what is there was built with these options.
+KIND = $(if $(TINY),tiny,$(if $(STATIC),static))
+BUILDDIR = target$(if $(KIND),/$(KIND))
+BUILT = $(BUILDDIR)/$(if $(KIND),$(TARGET)/)release
 PROGRAMS = beanpoled beanpole
-# Without a library, programs are for small boxes. There it matters more that the
-# companion is small than that it is fast. The daemon is built for speed; what makes it
-# small (a panic unwinds nothing, equal functions are kept once, only short functions
-# are inlined) costs it little.
-SMALL = CARGO_PROFILE_RELEASE_OPT_LEVEL=z
-COMPACT = CARGO_PROFILE_RELEASE_OPT_LEVEL=2 $(FOR_TARGET)_RUSTFLAGS="-C force-unwind-tables=no \
-    -C link-arg=--icf=all -C llvm-args=--inline-threshold=160"
-FOR_TARGET = CARGO_TARGET_$(shell echo $(TARGET) | tr a-z- A-Z_)
-LINKER = $(FOR_TARGET)_LINKER=rust-lld
 # The name of the architecture in images.
 ARCHITECTURE = $(patsubst x86_64,amd64,$(patsubst aarch64,arm64,$(patsubst armv7,arm,$(firstword $(subst -, ,$(TARGET))))))
 # `man` knows those in Chinese by the name of a country.
@@ -60,38 +61,39 @@ TEMPLATES = $(foreach unit,$(UNITS),src/packaging/$(unit):$(UNITDIR)/$(unit)) \
 COMPLETIONS = bash:$(BASHDIR)/beanpole zsh:$(ZSHDIR)/_beanpole fish:$(FISHDIR)/beanpole.fish
 # The programs contain the completions and the card, too.
 SOURCES = Cargo.toml Cargo.lock $(shell find src -type f) man/card.txt
-BUILD = $(if $(STATIC),$(LINKER)) $(CARGO) build --release --locked \
-    $(if $(STATIC),--target $(TARGET))
 
 all: $(PROGRAMS:%=$(BUILT)/%)
 
-# Nothing is downloaded without being asked for.
-define LIBRARY
-@test -d "$$(rustc --print target-libdir --target $(TARGET))" || { \
-    echo "Rust has no library for $(TARGET). Where rustup is, this installs it:" >&2; \
-    echo "    rustup target add $(TARGET)" >&2; exit 1; }
+# A setting of cargo, such as build.target, may still ask for another machine's program.
+define COMPILE
+CARGO="$(CARGO)" src/packaging/compile $(1) $(BUILDDIR) $(if $(KIND),$(KIND) $(TARGET))
+@test -e $@ || { echo "cargo has not built $@; does a setting ask for something else?" >&2; exit 1; }
+@touch $@
 endef
 
 # If both are built, an installation as root needs no cargo.
 $(BUILT)/beanpoled: $(SOURCES) Makefile
-	$(if $(STATIC),$(LIBRARY))
-	$(if $(STATIC),$(COMPACT)) $(BUILD) -p beanpole
-	@touch $@
+	$(call COMPILE,beanpole)
 
 # After the daemon: it uses the daemon's library.
 $(BUILT)/beanpole: $(BUILT)/beanpoled
-	$(if $(STATIC),$(SMALL)) $(BUILD) -p beanpole-companion
-	@touch $@
+	$(call COMPILE,beanpole-companion)
 
 # Each program as one file that needs no other file: it runs on any Linux.
 static:
 	@$(MAKE) STATIC=1 all
-	@ls -l $(PROGRAMS:%=target/$(TARGET)/release/%)
-	@file $(PROGRAMS:%=target/$(TARGET)/release/%) 2>/dev/null || true
+	@ls -l $(PROGRAMS:%=target/static/$(TARGET)/release/%)
+	@file $(PROGRAMS:%=target/static/$(TARGET)/release/%) 2>/dev/null || true
+
+# The same with two thirds of the size, for those who pay for each block of flash. The
+# daemon takes some more time for a command.
+tiny:
+	@$(MAKE) TINY=1 all
+	@ls -l $(PROGRAMS:%=target/tiny/$(TARGET)/release/%)
 
 # Both programs as an image for containers.
 image: static
-	src/packaging/image target/$(TARGET)/release $(VERSION) $(ARCHITECTURE) \
+	src/packaging/image target/static/$(TARGET)/release $(VERSION) $(ARCHITECTURE) \
 	    target/beanpole-$(VERSION)-$(ARCHITECTURE).oci.tar
 	@ls -l target/beanpole-$(VERSION)-$(ARCHITECTURE).oci.tar
 
@@ -117,8 +119,25 @@ attack:
 nightly:
 	BEANPOLE_SEARCH=20 ALL=1 .ci/run
 
+# Before the first file: what is missing.
+define WRITES_COMPLETIONS
+@test -z "$(COMPLETIONS)" || $(NATIVE) --version >/dev/null 2>&1 || { \
+    echo "$(NATIVE) does not run here, and so cannot write the completions for shells." >&2; \
+    echo "Say NATIVE=PATH of a beanpole that runs here, or COMPLETIONS= to go without." >&2; \
+    exit 1; }
+endef
+# Puts a file into the tree, with the directories filled in: $(call FILL,TEMPLATE,PLACE,MODE)
+FILL = sed 's,@BINDIR@,$(BINDIR),g; s,@SYSCONFDIR@,$(SYSCONFDIR),g' $(1).in | \
+    $(INSTALL) -D -m $(3) /dev/stdin "$(DESTDIR)$(2)"
+DEFAULTS = $(SYSCONFDIR)/default/beanpoled
+define INSTALL_DEFAULTS
+test -e "$(DESTDIR)$(DEFAULTS)" || \
+    $(INSTALL) -D -m 644 src/packaging/beanpoled.default "$(DESTDIR)$(DEFAULTS)"
+endef
+
 install: all
-	$(INSTALL) -d "$(DESTDIR)$(BINDIR)" "$(DESTDIR)$(SYSCONFDIR)/default"
+	$(WRITES_COMPLETIONS)
+	$(INSTALL) -d "$(DESTDIR)$(BINDIR)"
 	$(INSTALL) -m 755 $(PROGRAMS:%=$(BUILT)/%) "$(DESTDIR)$(BINDIR)"
 	@for manual in $(MANUALS); do \
 	    $(INSTALL) -D -m 644 $${manual%%:*} "$(DESTDIR)$${manual#*:}" || exit; \
@@ -128,13 +147,29 @@ install: all
 	        $(INSTALL) -D -m 644 /dev/stdin "$(DESTDIR)$${completion#*:}" || exit; \
 	done
 	@for template in $(TEMPLATES); do \
-	    sed 's,@BINDIR@,$(BINDIR),g; s,@SYSCONFDIR@,$(SYSCONFDIR),g' $${template%%:*}.in | \
-	        $(INSTALL) -D -m 644 /dev/stdin "$(DESTDIR)$${template#*:}" || exit; \
+	    $(call FILL,$${template%%:*},$${template#*:},644) || exit; \
 	done
 	$(INSTALL) -d "$(DESTDIR)$(DOCDIR)"
 	$(INSTALL) -m 644 $(DOCS:%=src/packaging/%) "$(DESTDIR)$(DOCDIR)"
-	test -e "$(DESTDIR)$(SYSCONFDIR)/default/beanpoled" || $(INSTALL) -m 644 \
-	    src/packaging/beanpoled.default "$(DESTDIR)$(SYSCONFDIR)/default/beanpoled"
+	$(INSTALL_DEFAULTS)
+
+# The daemon alone, its manuals in English, and what starts it, for boxes where each
+# megabyte counts.
+DAEMON_MANUALS = $(filter man/beanpoled.8:% man/beanpole-binlog.5:% man/beanpole-machines.7:%,$(MANUALS))
+INIT_SCRIPT = $(if $(filter runit,$(INIT)),$(SYSCONFDIR)/sv/beanpoled/run,$(SYSCONFDIR)/init.d/beanpoled)
+install-daemon: $(BUILT)/beanpoled
+	@test $(INIT) = systemd || test -e src/packaging/init/$(INIT).in || { \
+	    echo "INIT can be systemd $(INITS), but is $(INIT)" >&2; exit 1; }
+	$(INSTALL) -D -m 755 $(BUILT)/beanpoled "$(DESTDIR)$(BINDIR)/beanpoled"
+	@for manual in $(DAEMON_MANUALS); do \
+	    $(INSTALL) -D -m 644 $${manual%%:*} "$(DESTDIR)$${manual#*:}" || exit; \
+	done
+ifeq ($(INIT),systemd)
+	$(foreach unit,service socket,$(call FILL,src/packaging/beanpoled.$(unit),$(UNITDIR)/beanpoled.$(unit),644) &&) :
+else
+	$(call FILL,src/packaging/init/$(INIT),$(INIT_SCRIPT),755)
+endif
+	$(INSTALL_DEFAULTS)
 
 # For scripts that start `beanstalkd`. If that file exists already, it is not
 # touched.
@@ -154,8 +189,9 @@ uninstall:
 	@for completion in $(COMPLETIONS); do \
 	    rm -f "$(DESTDIR)$${completion#*:}"; \
 	done
-	! cmp -s src/packaging/beanpoled.default "$(DESTDIR)$(SYSCONFDIR)/default/beanpoled" || \
-	    rm "$(DESTDIR)$(SYSCONFDIR)/default/beanpoled"
+	test $(INIT) = systemd || rm -f "$(DESTDIR)$(INIT_SCRIPT)"
+	! cmp -s src/packaging/beanpoled.default "$(DESTDIR)$(DEFAULTS)" || \
+	    rm "$(DESTDIR)$(DEFAULTS)"
 
 # The manuals as pages for a browser. This needs mandoc and Python.
 html:
@@ -176,4 +212,5 @@ deb: all
 clean:
 	$(CARGO) clean
 
-.PHONY: all static image run check bench attack nightly install install-compat uninstall html dist deb clean
+.PHONY: all static tiny image run check bench attack nightly install install-daemon \
+    install-compat uninstall html dist deb clean

@@ -21,9 +21,11 @@ use std::sync::{Arc, LazyLock, Mutex, Once, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// Our server, which the tests of all packages together have built.
+/// Our server: what `BEANPOLED` names, or what the tests of all packages together have
+/// built.
 pub static PROGRAM: LazyLock<String> = LazyLock::new(|| {
-    let program = program("beanpoled");
+    let given = std::env::var_os("BEANPOLED").map(PathBuf::from);
+    let program = given.unwrap_or_else(|| program("beanpoled"));
     program
         .into_os_string()
         .into_string()
