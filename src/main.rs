@@ -270,6 +270,7 @@ fn open(options: &Options, mut clock: Clock) -> Result<Recovered, Failure> {
     let config = |max_memory| Config {
         max_job_size: options.max_job_size,
         max_memory,
+        max_jobs_per_tube: options.max_jobs_per_tube,
         keeps_changes: options.binlog.is_some(),
     };
     let Some(binlog) = &options.binlog else {

@@ -74,6 +74,8 @@ pub struct Options {
     /// The most memory that jobs, tubes, watches and buffers may take together,
     /// in bytes, 0 for no limit; `None`: as much as the system allows.
     pub max_memory: Option<u64>,
+    /// The most jobs of a tube; `None`: no limit.
+    pub max_jobs_per_tube: Option<NonZeroUsize>,
     /// How long a connection that holds nothing may be silent; `None`: for ever.
     pub idle_timeout: Option<Duration>,
     /// Where and how to keep jobs.
@@ -101,6 +103,7 @@ const FLAGS: &[Flag] = &[
     ("", "max-connections", "N", "close further ones (as many as the system allows)"),
     ("", "max-connections-per-address", "N", "of one address (as many as there may be)"),
     ("", "max-memory", "BYTES", "refuse puts beyond (as the system allows); 0: never"),
+    ("", "max-jobs-per-tube", "N", "refuse puts into a tube that has N jobs (never)"),
     ("", "idle-timeout", "SECS", "close silent connections that hold nothing (never)"),
     ("b", "binlog", "DIR", "keep jobs in DIR across restarts (in memory only)"),
     ("f", "sync", "MS", "sync at most MS ms after a reply (50); 0: before it"),
@@ -110,8 +113,8 @@ const FLAGS: &[Flag] = &[
     ("V", "verbose", "", "log connections; twice: commands and replies too"),
     ("v", "version", "", "show the version"),
     ("h", "help", "", "show this help"),
-    ("c", "", "", "accepted, without effect"),
-    ("n", "", "", "accepted, without effect"),
+    ("c", "", "", "and -n: accepted, without effect"),
+    ("n", "", "", ""),
 ];
 
 /// What follows a message about a wrong command line.
@@ -120,7 +123,7 @@ pub const HINT: &str = "Use: beanpoled [OPTIONS]; beanpoled -h lists them\n";
 /// The text of `-h`: it fits on a terminal of 80 columns and 24 lines.
 pub fn usage() -> String {
     let mut text = String::from("Use: beanpoled [OPTIONS]\n\nOptions (and defaults):\n");
-    for (short, long, argument, help) in FLAGS {
+    for (short, long, argument, help) in FLAGS.iter().filter(|(.., help)| !help.is_empty()) {
         let flag = match (*short, *long) {
             ("", long) => format!("    --{long} {argument}"),
             (short, "") => format!("-{short}"),
@@ -171,14 +174,7 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Invocation
     }
     // What an option says, read in this way; an error names the option.
     let size = |flag| value(flag, last(flag), "size", bytes);
-    let count = |flag| {
-        value(
-            flag,
-            last(flag),
-            "number of connections",
-            number::<NonZeroUsize>,
-        )
-    };
+    let count = |flag, what| value(flag, last(flag), what, number::<NonZeroUsize>);
     let max_job_size = match size("z")? {
         Some(size) if size > MAX_JOB_SIZE.into() => {
             warnings.push(format!("-z {size}: lowered to {MAX_JOB_SIZE} bytes"));
@@ -230,9 +226,10 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Invocation
         },
         user: last("u"),
         max_job_size,
-        max_connections: count("max-connections")?.map(NonZeroUsize::get),
-        max_connections_per_address: count("max-connections-per-address")?,
+        max_connections: count("max-connections", "number of connections")?.map(NonZeroUsize::get),
+        max_connections_per_address: count("max-connections-per-address", "number of connections")?,
         max_memory: size("max-memory")?,
+        max_jobs_per_tube: count("max-jobs-per-tube", "number of jobs")?,
         idle_timeout: idle_timeout.map(|seconds| Duration::from_secs(seconds.into())),
         binlog,
         segment_size,

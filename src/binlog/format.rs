@@ -462,7 +462,8 @@ impl Record {
 /// Whether this may be the tombstone of a deleted job whose key is still taken.
 fn is_tombstone(job: &StoredJob) -> bool {
     let is_key = |options: &PutOptions| {
-        options.unique.is_some() && options.limit.is_none() && options.tries.is_none()
+        let others = (&options.limit, options.tries, options.expires_after);
+        options.unique.is_some() && others == (&None, None, None)
     };
     job.options.as_deref().is_some_and(is_key) && job.body.content().is_empty()
 }
@@ -477,7 +478,7 @@ fn text(job: &StoredJob) -> Cow<'_, str> {
 }
 
 /// The longest options without the keys.
-const MOST_OPTIONS: usize = " idp::4294967295 con::4294967295 try:4294967295".len();
+const MOST_OPTIONS: usize = " idp::4294967295 con::4294967295 try:4294967295 exp:4294967295".len();
 
 /// The longest fields of a job without the id. A job without options has no tries to
 /// count.
@@ -964,7 +965,10 @@ mod tests {
                 assert!(record.len() <= put_len(job), "{record:?}");
             }
         }
-        for text in ["", " idp:a:4294967295 con:b:4294967295 try:4294967295"] {
+        for text in [
+            "",
+            " idp:a:4294967295 con:b:4294967295 try:4294967295 exp:4294967295",
+        ] {
             let tube = TubeName::parse(&[b'a'; 200]).unwrap();
             let longest = StoredJob {
                 tube,
@@ -1002,6 +1006,7 @@ mod tests {
             Record::Put(with_options(" idp:a:60", 0, deleted(b"hello"))),
             Record::Put(with_options(" idp:a:60 con:b", 0, deleted(b""))),
             Record::Put(with_options(" try:3", 0, deleted(b""))),
+            Record::Put(with_options(" idp:a exp:60", 0, deleted(b""))),
             Record::Update(deleted(b"").fields),
             // Numbers at their ends.
             Record::Delete(id),

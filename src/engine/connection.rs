@@ -59,12 +59,23 @@ pub struct Connection {
     pub reserves: u64,
 }
 
+/// What a reserve asks for.
+#[derive(Clone, Copy, Default)]
+pub struct Ask {
+    /// How long it may wait; `None` for ever.
+    pub timeout: Option<Seconds>,
+    /// Whether the answer tells about the job.
+    pub with_stats: bool,
+}
+
 #[derive(Clone, Copy)]
 pub struct Wait {
     /// Its position in the queues.
     pub order: Order,
     /// When its wait ends without a job.
     pub until: Option<Time>,
+    /// Whether the answer tells about the job.
+    pub with_stats: bool,
 }
 
 /// A request that takes several time slices.
@@ -72,9 +83,8 @@ pub struct Wait {
 pub enum Unfinished {
     /// A `kick` of very many jobs.
     Kick(Kick),
-    /// A reserve with this timeout, while clients that came before it are to be
-    /// served first.
-    Reserve(Option<Seconds>),
+    /// A reserve, while clients that came before it are to be served first.
+    Reserve(Ask),
 }
 
 /// What a `kick` has done, and what is left to do.

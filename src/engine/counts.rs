@@ -54,12 +54,12 @@ macro_rules! counted_commands {
         pub fn command_key(command: &Command) -> Option<usize> {
             use Command::{
                 BuryLater, KickJob, ListConnections, ListJobs, ListTubeStats, PauseInvalidTube,
-                Quit, ReserveJob,
+                Quit, ReserveJob, ReserveWithStats,
             };
             match command {
                 $(Command::$command { .. } => Some(Key::$command as usize),)*
                 PauseInvalidTube => Some(Key::PauseTube as usize),
-                ReserveJob(_) | KickJob(_) | BuryLater(_) => None,
+                ReserveJob(_) | ReserveWithStats(_) | KickJob(_) | BuryLater(_) => None,
                 ListJobs(_) | ListConnections(..) | ListTubeStats(..) | Quit => None,
             }
         }
@@ -102,8 +102,12 @@ pub struct Totals {
     pub jobs: u64,
     /// Connections accepted.
     pub connections: u64,
+    /// Jobs deleted because their time was over.
+    pub expired: u64,
     /// Puts refused because the server takes no job now, or not this one.
     pub refused: u64,
+    /// Puts refused because their tube had as many jobs as it may have.
+    pub refused_by_tubes: u64,
 }
 
 /// How many connections are producers, how many are workers, and how many wait,

@@ -98,6 +98,8 @@ pub struct QueueEntry {
     pub priority: Priority,
     /// The key of its concurrency limit, if it has one.
     pub key: Option<Key>,
+    /// When it expires, if it does.
+    pub expires_at: Option<Time>,
 }
 
 impl Job {
@@ -107,6 +109,7 @@ impl Job {
             tube: self.tube,
             priority: self.priority,
             key: self.limit().map(|limit| limit.key.clone()),
+            expires_at: self.expires_at(),
         }
     }
 
@@ -264,12 +267,16 @@ impl StoredJob {
             true => latest,
             false => time.min(latest),
         };
-        fields.created_at = at_most(fields.created_at, now);
         match &mut fields.state {
+            // It has no other time.
+            StoredState::Deleted { until } => {
+                *until = at_most(*until, now + taken_for);
+                return self;
+            }
             StoredState::Delayed { until } => *until = at_most(*until, now + fields.delay),
-            StoredState::Deleted { until } => *until = at_most(*until, now + taken_for),
             StoredState::Ready | StoredState::Buried { .. } => {}
         }
+        fields.created_at = at_most(fields.created_at, now);
         self
     }
 

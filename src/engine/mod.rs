@@ -26,7 +26,7 @@
 //! `commands` has the commands, a line or a method for each. `transitions.rs`
 //! has the ways of a job from state to state, and what the clock does.
 //! `counts.rs` has the counts, and `stats.rs` the answers to `stats` and its
-//! like. `options` has what the three options of a put do.
+//! like. `options` has what the four options of a put do.
 //!
 //! # Invariants
 //!
@@ -67,6 +67,7 @@ use jobs::Jobs;
 use options::{JobsByKey, LIMIT_OVERHEAD, UniqueKeys};
 use slab::{ConnectionIndex, OfConnections, OfTubes, Slab, TubeIndex};
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroUsize;
 use tube::{DEFAULT, Order, Tube};
 use wheel::Wheel;
 
@@ -86,6 +87,9 @@ pub struct Config {
     /// The most memory that jobs, tubes, watches and buffers may take together,
     /// in bytes; `None` for no limit.
     pub max_memory: Option<u64>,
+    /// The most jobs of a tube, in whatever states: it takes no further puts then. `None`
+    /// for no limit.
+    pub max_jobs_per_tube: Option<NonZeroUsize>,
     /// Whether the engine fills [`Effects::changes`].
     pub keeps_changes: bool,
 }
@@ -155,8 +159,8 @@ pub enum Change {
 /// What a timer belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Owner {
-    /// The keys of deleted jobs, all together.
-    Keys,
+    /// The keys of deleted jobs and the jobs that expire, all together.
+    Ends,
     Tube(TubeIndex),
     Connection(ConnectionIndex),
 }
@@ -181,8 +185,10 @@ pub struct Engine {
     /// the connection that wants it, which may have closed.
     burials: BTreeMap<JobId, ConnectionId>,
     wheel: Wheel<Owner>,
-    /// When the timer of the keys of deleted jobs rings.
-    keys_timer: Option<Time>,
+    /// The ready and delayed jobs that expire, each with the moment.
+    expiries: BTreeSet<(Time, JobId)>,
+    /// When the timer of these and of the keys of deleted jobs rings.
+    ends_timer: Option<Time>,
     /// The next numbers: of a job, of a tube, of a burial, and of a connection that
     /// waits.
     next_id: u64,

@@ -16,6 +16,7 @@ use crate::protocol::{
     ConnectionList, ConnectionStats, Document, JobId, JobList, JobStats, Priority, Reply, TubeList,
     TubeName, TubeStats,
 };
+use std::time::Duration;
 
 /// The most connections or tubes that one reply lists.
 const LISTED_AT_ONCE: usize = 100;
@@ -49,6 +50,9 @@ impl Engine {
         limits.add("max-memory", self.config.max_memory.unwrap_or(0));
         refusals.add_number("put-refusal", self.put_refusal());
         refusals.add("puts-refused", self.totals.refused);
+        refusals.add("max-jobs-per-tube", self.max_jobs_per_tube());
+        refusals.add("puts-refused-by-tubes", self.totals.refused_by_tubes);
+        refusals.add("jobs-expired", self.totals.expired);
         [document, state, limits, refusals]
     }
 
@@ -164,7 +168,7 @@ impl Engine {
 
     /// What `stats-job` and `list-jobs` show. The engine does not know in which
     /// file the job is; the server fills in `file`.
-    fn job_stats(&self, id: JobId, job: &Job, now: Time) -> JobStats {
+    pub(super) fn job_stats(&self, id: JobId, job: &Job, now: Time) -> JobStats {
         let until = match job.state {
             State::Delayed { until } | State::Reserved { until, .. } => until,
             State::Ready | State::Buried { .. } => now,
@@ -179,13 +183,19 @@ impl Engine {
             age: now.since(job.created_at).as_secs(),
             delay: job.delay,
             ttr: job.ttr,
-            time_left: u32::try_from(until.since(now).as_secs()).unwrap_or(u32::MAX),
+            time_left: seconds(until.since(now)),
             file: 0,
             counters: job.counters(),
             size: u32::try_from(job.body.content().len()).unwrap_or(u32::MAX),
-            options: self.option_stats(job),
+            options: self.option_stats(job, now),
             reserved_by,
         }
+    }
+
+    /// How many jobs a tube may have, as statistics show it: 0 if there is no limit.
+    fn max_jobs_per_tube(&self) -> u64 {
+        let most = self.config.max_jobs_per_tube;
+        most.map_or(0, |most| most.get() as u64)
     }
 
     /// What `stats-tube` and `list-tube-stats` show.
@@ -225,6 +235,9 @@ impl Engine {
                 ("total-kicks", kicks),
                 ("first-ready-age", age(tube.ready.first())),
                 ("last-ready-age", age(tube.ready.last())),
+                ("total-expired", tube.expired),
+                ("max-jobs", self.max_jobs_per_tube()),
+                ("puts-refused", tube.refused),
             ],
         }
     }
@@ -233,6 +246,10 @@ impl Engine {
 /// How many items a reply lists if the client asks for this many.
 fn at_once(count: u64) -> usize {
     usize::try_from(count).map_or(LISTED_AT_ONCE, |count| count.min(LISTED_AT_ONCE))
+}
+
+pub(super) fn seconds(time: Duration) -> u32 {
+    u32::try_from(time.as_secs()).unwrap_or(u32::MAX)
 }
 
 /// How many jobs there are in each state, each with its key.

@@ -15,6 +15,9 @@
 //! | the time to run is over: `time_out_jobs` | | | to ready, or buried | |
 //! | the connection ends: `disconnect` | | | to ready, or buried | |
 //!
+//! A job with an expiry that is over ends where it is ready or delayed, or would be so
+//! again: `end_expired`.
+//!
 //! A reserved job for which another connection has asked `bury-later` goes to
 //! buried wherever it would go to ready.
 //!
@@ -27,7 +30,7 @@
 //! with a concurrency limit between the ready queue of their tube and the jobs
 //! that are passed over there.)
 
-use super::connection::Wait;
+use super::connection::{Ask, Wait};
 use super::counts::Event;
 use super::job::{Job, QueueEntry, State};
 use super::ready::ReadyQueue;
@@ -55,7 +58,7 @@ impl Engine {
         let mut left = SLICE;
         for &owner in &due {
             match owner {
-                Owner::Keys => self.end_keys(now, &mut left),
+                Owner::Ends => self.end_keys(now, &mut left),
                 Owner::Tube(tube) => self.end_delays(tube, now, &mut left),
                 Owner::Connection(connection) => self.time_out_jobs(connection, now, &mut left),
             }
@@ -66,10 +69,12 @@ impl Engine {
         let most = self.effects.steps + SLICE;
         for &owner in &due {
             match owner {
-                Owner::Keys => {
-                    self.keys_timer = None;
-                    self.set_keys_timer();
+                Owner::Ends => {
+                    self.ends_timer = None;
+                    self.set_ends_timer();
                 }
+                // Its last job may have expired, and the tube with it.
+                Owner::Tube(tube) if self.tubes.get(tube).is_none() => {}
                 Owner::Tube(tube) => {
                     self.tubes[tube].timer = None;
                     self.set_tube_timer(tube);
@@ -142,18 +147,19 @@ impl Engine {
             state => self.buried_if_wanted(id, state),
         };
         let job = self.jobs.get_mut(id).expect("the job exists");
+        let mut entry = job.queue_entry();
         if let Some(event) = event {
             self.tubes[job.tube].count(event, &mut job.details_mut().counters);
         }
-        let mut entry = job.queue_entry();
         job.state = state;
+        let expires_at = job.expires_at();
         self.leave(id, &entry);
         if let Some(key) = &entry.key {
             let is_reserved = |state: State| usize::from(state.holder().is_some());
             let (was, is) = (is_reserved(entry.state), is_reserved(state));
             self.change_jobs_of_key(key, |jobs| jobs.reserved = jobs.reserved + is - was);
         }
-        entry.state = state;
+        (entry.state, entry.expires_at) = (state, expires_at);
         self.enter(id, &entry);
     }
 
@@ -171,7 +177,13 @@ impl Engine {
     }
 
     /// Gives a job to a connection that does not wait, or stops waiting right after.
-    pub(super) fn reserve(&mut self, id: JobId, by: ConnectionIndex, now: Time) -> Reply {
+    pub(super) fn reserve(
+        &mut self,
+        id: JobId,
+        by: ConnectionIndex,
+        with_stats: bool,
+        now: Time,
+    ) -> Reply {
         self.connections[by].reserves += 1;
         let job = self.jobs.get(id).expect("the job exists");
         let (until, body) = (now + job.ttr, job.body.clone());
@@ -181,6 +193,11 @@ impl Engine {
         }
         let state = State::Reserved { by, until };
         self.change_state(id, state, Some(Event::Reserve));
+        if with_stats {
+            let job = self.jobs.get(id).expect("the job exists");
+            let stats = self.job_stats(id, job, now);
+            return Reply::ReservedWithStats(Box::new(stats), body);
+        }
         Reply::Reserved(id, body)
     }
 
@@ -190,6 +207,7 @@ impl Engine {
     /// that there is more to do.
     pub(super) fn serve(&mut self, now: Time) {
         let most = self.effects.steps + SLICE;
+        self.end_expired(now, most);
         while self.effects.steps < most
             && let Some((order, tube)) = self.unserved.pop_first()
         {
@@ -204,7 +222,9 @@ impl Engine {
                 && first == order
                 && let Some(id) = self.best_watched(connection)
             {
-                let reply = self.reserve(id, connection, now);
+                let wait = self.connections[connection].wait;
+                let with_stats = wait.is_some_and(|wait| wait.with_stats);
+                let reply = self.reserve(id, connection, with_stats, now);
                 self.answer_waiting(connection, reply);
             }
             self.note_unserved(tube);
@@ -225,11 +245,15 @@ impl Engine {
     }
 
     /// Puts a connection last in the queues of all tubes that it watches.
-    pub(super) fn start_waiting(&mut self, index: ConnectionIndex, until: Option<Time>) {
+    pub(super) fn start_waiting(&mut self, index: ConnectionIndex, ask: Ask, now: Time) {
         let order = self.next_order;
         self.next_order += 1;
         let connection = &mut self.connections[index];
-        connection.wait = Some(Wait { order, until });
+        connection.wait = Some(Wait {
+            order,
+            until: ask.timeout.map(|timeout| now + timeout),
+            with_stats: ask.with_stats,
+        });
         for &tube in &connection.watched {
             self.tubes[tube].waiting.insert(order, index);
         }
@@ -266,6 +290,10 @@ impl Engine {
                 self.connections[by].reserved.remove(&(until, id));
             }
         }
+        if let Some(expiry) = entry.expiry(id) {
+            self.expiries.remove(&expiry);
+            self.set_ends_timer();
+        }
         self.count(entry, |n| *n -= 1);
     }
 
@@ -280,6 +308,10 @@ impl Engine {
             State::Reserved { by, until } => {
                 self.connections[by].reserved.insert((until, id));
             }
+        }
+        if let Some(expiry) = entry.expiry(id) {
+            self.expiries.insert(expiry);
+            self.set_ends_timer();
         }
         self.count(entry, |n| *n += 1);
     }

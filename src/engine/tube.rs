@@ -48,6 +48,9 @@ pub struct Tube {
     pub events: [u64; 5],
     pub deletes: u64,
     pub pauses: u64,
+    /// How many of its jobs have expired, and how many puts it had no place for.
+    pub expired: u64,
+    pub refused: u64,
     /// Its position in the list of names.
     pub position: usize,
 }

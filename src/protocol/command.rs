@@ -33,7 +33,7 @@ pub enum Command {
     /// `JOB_TOO_BIG` uses up an id. The job exists only after its body has
     /// come.
     ///
-    /// The three [options](PutOptions) are ours. With `idp`, a put that is not refused
+    /// The four [options](PutOptions) are ours. With `idp`, a put that is not refused
     /// may find that its job is there already: `INSERTED <id> <state> [<pri>]`.
     Put(Put),
     /// `use <tube>`: later puts go there. Reply: `USING <tube>`.
@@ -56,6 +56,12 @@ pub enum Command {
     /// `reserve`, and `TIMED_OUT` when the time is over. If `DEADLINE_SOON`
     /// applies at the same moment, it is the reply.
     ReserveWithTimeout(Option<Seconds>),
+    /// `reserve-with-stats [<seconds>]`: as `reserve`, or with a number as
+    /// `reserve-with-timeout`, but the line of the answer goes on with what a worker
+    /// would otherwise ask `stats-job` for: `RESERVED <id> <bytes> <tube> <pri> <age>
+    /// <delay> <ttr> <reserves> <timeouts> <releases> <buries> <kicks> [<options>]`. This
+    /// command is ours: beanstalkd answers `BAD_FORMAT`.
+    ReserveWithStats(Option<Seconds>),
     /// `reserve-job <id>`: this job, unless a client has reserved it. It need
     /// not be ready, and its tube may be paused. Replies: `RESERVED <id>
     /// <bytes>` and the body, `NOT_FOUND`.
@@ -216,6 +222,7 @@ type Arguments = fn(&[u8]) -> Option<Command>;
 const COMMANDS: &[(&str, Arguments)] = &[
     ("put ", put),
     ("reserve-with-timeout ", reserve_with_timeout),
+    ("reserve-with-stats", reserve_with_stats),
     ("reserve-job ", |rest| id(rest).map(Command::ReserveJob)),
     ("reserve", |rest| nothing(rest, Command::Reserve)),
     ("delete ", |rest| id(rest).map(Command::Delete)),
@@ -298,6 +305,15 @@ fn reserve_with_timeout(mut rest: &[u8]) -> Option<Command> {
     let seconds = number_u32(&mut rest)?;
     let in_range = i32::try_from(seconds).is_ok();
     in_range.then_some(Command::ReserveWithTimeout(Some(Seconds(seconds))))
+}
+
+fn reserve_with_stats(rest: &[u8]) -> Option<Command> {
+    let timeout = match rest.strip_prefix(b" ").map(reserve_with_timeout) {
+        Some(Some(Command::ReserveWithTimeout(timeout))) => timeout,
+        Some(_) => return None,
+        None => return nothing(rest, Command::ReserveWithStats(None)),
+    };
+    Some(Command::ReserveWithStats(timeout))
 }
 
 fn release(mut rest: &[u8]) -> Option<Command> {

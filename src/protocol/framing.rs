@@ -55,7 +55,9 @@ impl Request {
     pub fn may_wait(&self) -> bool {
         matches!(
             self,
-            Request::Command(Command::Reserve | Command::ReserveWithTimeout(_))
+            Request::Command(
+                Command::Reserve | Command::ReserveWithTimeout(_) | Command::ReserveWithStats(_)
+            )
         )
     }
 }

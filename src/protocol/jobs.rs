@@ -114,6 +114,8 @@ impl Listed for JobStats {
     fn document(&self) -> Document {
         let mut facts = self.facts();
         facts.add_number("size", self.size);
+        let expires_in = self.options.as_ref().and_then(|options| options.expires_in);
+        expires_in.inspect(|&left| facts.add_number("expires-in", left));
         facts.add_number("reserved-by", self.reserved_by);
         facts
     }
@@ -212,6 +214,7 @@ mod tests {
                 options: PutOptions::default(),
                 free: 0,
                 tries_left: 0,
+                expires_in: None,
             }));
         }
         assert_eq!(list.memory() - without, 10 * size_of::<OptionStats>());

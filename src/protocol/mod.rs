@@ -4,7 +4,7 @@
 //! engine answers with a [`Reply`], which [`reply`] turns into bytes again.
 //! [`document`] has the format of statistics, `list` that of lists, and [`jobs`],
 //! `connections` and `tubes` say what each item shows; the numbers come from the
-//! engine. `options` has the three options of a `put`.
+//! engine. `options` has the four options of a `put`.
 
 mod body;
 pub mod command;

@@ -5,6 +5,7 @@
 //! idp:<key>[:<seconds>]   one job with this key at a time in its tube
 //! con:<key>[:<n>]         at most n jobs with this key reserved at a time
 //! try:<n>                 after n tries that the worker does not end, the job is buried
+//! exp:<seconds>           the job is deleted if nobody has taken it by then
 //! ```
 //!
 //! They come in any order, each at most once, and each after one space.
@@ -46,6 +47,8 @@ pub struct PutOptions {
     pub limit: Option<Limit>,
     /// The option `try`: after how many tries, at least 1, the job is buried.
     pub tries: Option<u32>,
+    /// The option `exp`: how long after its put, at least a second, the job is deleted.
+    pub expires_after: Option<Seconds>,
 }
 
 impl PutOptions {
@@ -71,6 +74,9 @@ impl PutOptions {
                 }
                 b"try" if options.tries.is_none() && second.is_none() => {
                     options.tries = Some(at_least_1(first)?);
+                }
+                b"exp" if options.expires_after.is_none() && second.is_none() => {
+                    options.expires_after = Some(Seconds(at_least_1(first)?));
                 }
                 _ => return None,
             }
@@ -101,6 +107,8 @@ impl fmt::Display for PutOptions {
         let limit = self.limit.as_ref();
         options.extend(limit.map(|limit| format!("con:{}:{}", limit.key, limit.most)));
         options.extend(self.tries.map(|tries| format!("try:{tries}")));
+        let expires_after = self.expires_after;
+        options.extend(expires_after.map(|Seconds(seconds)| format!("exp:{seconds}")));
         f.write_str(&options.join(" "))
     }
 }
@@ -122,6 +130,9 @@ pub struct OptionStats {
     pub free: u64,
     /// How many tries are left before the job is buried.
     pub tries_left: u32,
+    /// How many seconds are left until it expires, whatever its state, if it expires at
+    /// all. Only `list-jobs` shows this.
+    pub expires_in: Option<u32>,
 }
 
 impl OptionStats {
@@ -152,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_put_has_up_to_three_options_in_any_order() {
+    fn a_put_has_up_to_four_options_in_any_order() {
         let expected = PutOptions {
             unique: Some(Unique {
                 key: key("nightly"),
@@ -163,15 +174,16 @@ mod tests {
                 most: 2,
             }),
             tries: Some(3),
+            expires_after: Some(Seconds(60)),
         };
         for text in [
-            " idp:nightly:3600 con:deploy:2 try:3",
-            " try:3 con:deploy:2 idp:nightly:3600",
-            " con:deploy:002 try:03 idp:nightly:03600",
+            " idp:nightly:3600 con:deploy:2 try:3 exp:60",
+            " exp:60 try:3 con:deploy:2 idp:nightly:3600",
+            " con:deploy:002 try:03 exp:060 idp:nightly:03600",
         ] {
             assert_eq!(PutOptions::parse(text.as_bytes()).as_ref(), Some(&expected));
         }
-        let line = "idp:nightly:3600 con:deploy:2 try:3";
+        let line = "idp:nightly:3600 con:deploy:2 try:3 exp:60";
         assert_eq!(expected.to_string(), line);
         let short = PutOptions::parse(b" con:a idp:a").unwrap();
         assert_eq!(
@@ -210,6 +222,12 @@ mod tests {
             " try:1:1",
             " try:x",
             " try:1 try:1",
+            " exp:0",
+            " exp:",
+            " exp:1:1",
+            " exp:-1",
+            " exp:4294967296",
+            " exp:1 exp:1",
             " grp:a",
             " IDP:a",
             " con:a\t",

@@ -24,6 +24,9 @@ pub enum Reply {
     Using(TubeName),
     /// `RESERVED <id> <bytes>` and the body: the job is the client's.
     Reserved(JobId, Body),
+    /// The same, and on the line also `<tube> <pri> <age> <delay> <ttr> <reserves>
+    /// <timeouts> <releases> <buries> <kicks> [<options>]`.
+    ReservedWithStats(Box<JobStats>, Body),
     /// `DEADLINE_SOON`: a job of the client's is about to time out.
     DeadlineSoon,
     /// `TIMED_OUT`: no job came in time.
@@ -114,6 +117,28 @@ impl Reply {
                 add_number(out, id.0);
                 add_number(out, body.content().len() as u64);
             }
+            Reply::ReservedWithStats(job, body) => {
+                add_number(out, job.id.0);
+                add_number(out, body.content().len() as u64);
+                add_word(out, job.tube.as_str());
+                let counters = &job.counters;
+                for number in [
+                    job.priority.0.into(),
+                    job.age,
+                    job.delay.0.into(),
+                    job.ttr.0.into(),
+                    counters.reserves.into(),
+                    counters.timeouts.into(),
+                    counters.releases.into(),
+                    counters.buries.into(),
+                    counters.kicks.into(),
+                ] {
+                    add_number(out, number);
+                }
+                if let Some(stats) = &job.options {
+                    add_word(out, &stats.options.to_string());
+                }
+            }
             Reply::Watching(count) | Reply::KickedCount(count) => add_number(out, *count as u64),
             Reply::Using(tube) => add_word(out, tube.as_str()),
             _ => {}
@@ -126,6 +151,7 @@ impl Reply {
     pub fn body(&self) -> Option<&Body> {
         match self {
             Reply::Reserved(_, body) | Reply::Found(_, body) => Some(body),
+            Reply::ReservedWithStats(_, body) => Some(body),
             _ => None,
         }
     }
@@ -147,7 +173,7 @@ impl Reply {
             | Reply::NotFound
             | Reply::Jobs(_) => DependsOn::AllSoFar,
             Reply::Reserved(id, _) | Reply::Found(id, _) => DependsOn::PutOf(*id),
-            Reply::JobStats(job) => DependsOn::PutOf(job.id),
+            Reply::JobStats(job) | Reply::ReservedWithStats(job, _) => DependsOn::PutOf(job.id),
             _ => DependsOn::Nothing,
         }
     }
@@ -160,7 +186,7 @@ impl Reply {
             Reply::JobTooBig => "JOB_TOO_BIG",
             Reply::Draining => "DRAINING",
             Reply::Using(_) => "USING",
-            Reply::Reserved(..) => "RESERVED",
+            Reply::Reserved(..) | Reply::ReservedWithStats(..) => "RESERVED",
             Reply::DeadlineSoon => "DEADLINE_SOON",
             Reply::TimedOut => "TIMED_OUT",
             Reply::NotFound => "NOT_FOUND",

@@ -14,7 +14,7 @@ pub struct TubeStats {
     /// The counts and times that `stats-tube` shows, each with its key.
     pub counts: [(&'static str, u64); 13],
     /// Those that only `list-tube-stats` shows.
-    pub more: [(&'static str, u64); 7],
+    pub more: [(&'static str, u64); 10],
 }
 
 impl TubeStats {

@@ -23,7 +23,8 @@ const PICTURE: &str = ".  Picture: ";
 const FILES: [&str; 2] = ["man/card.txt", "tests/peers/clients/thirty_lines.py"];
 
 /// The commands that beanstalkd does not have.
-const EXTENSIONS: [&str; 4] = [
+const EXTENSIONS: [&str; 5] = [
+    "reserve-with-stats",
     "list-jobs",
     "list-connections",
     "list-tube-stats",

@@ -62,11 +62,22 @@ impl Model {
             Incoming::Job(..) if self.draining => "DRAINING".into(),
             Incoming::Job(job, size) => match self.inserted_before(&job, &used) {
                 Some(reply) => reply,
+                None if self.is_full(&used) => {
+                    self.refused_by_tubes += 1;
+                    self.tube(&used).unwrap().refused += 1;
+                    self.said.push((client, "OUT_OF_MEMORY".into()));
+                    return;
+                }
                 None => self.insert(*job, size, &used, bytes),
             },
         };
         self.refused += u64::from(["OUT_OF_MEMORY", "DRAINING"].contains(&&*reply));
         self.said.push((client, reply));
+    }
+
+    fn is_full(&self, tube: &str) -> bool {
+        let most = self.max_jobs_per_tube;
+        most.is_some_and(|most| self.jobs_in(tube).count() >= most)
     }
 
     fn insert(&mut self, mut job: Job, size: usize, tube: &str, bytes: &str) -> String {
@@ -116,10 +127,15 @@ impl Model {
                     format!("USING {tube}")
                 }
             }
-            ["reserve"] => self.reserve(client, None),
+            ["reserve"] => self.reserve(client, None, false),
+            ["reserve-with-stats"] => self.reserve(client, None, true),
+            ["reserve-with-stats", seconds] => {
+                let seconds: u64 = seconds.parse::<u32>().ok()?.into();
+                self.reserve(client, Some(seconds), true)
+            }
             ["reserve-with-timeout", seconds] => {
                 let seconds: u64 = seconds.parse::<u32>().ok()?.into();
-                self.reserve(client, Some(seconds))
+                self.reserve(client, Some(seconds), false)
             }
             ["reserve-job", id] => self.reserve_job(client, id.parse().ok()?),
             ["delete", id] => self.delete(client, id.parse().ok()?),
@@ -301,10 +317,10 @@ impl Model {
         String::new()
     }
 
-    fn reserve(&mut self, client: Client, timeout: Option<u64>) -> String {
+    fn reserve(&mut self, client: Client, timeout: Option<u64>, wants_stats: bool) -> String {
         self.client(client).worker = true;
         if let Some(id) = self.next_for(client) {
-            self.reserve_now(client, id)
+            self.reserve_now(client, id, wants_stats)
         } else if self
             .deadline_soon_at(client)
             .is_some_and(|at| at <= self.now)
@@ -313,6 +329,7 @@ impl Model {
         } else if timeout == Some(0) || self.client(client).half_closed {
             "TIMED_OUT".into()
         } else {
+            self.client(client).wants_stats = wants_stats;
             self.client(client).gives_up_at = timeout.map(|seconds| self.now + seconds * SECOND);
             self.waiting.push(client);
             String::new()
@@ -326,19 +343,27 @@ impl Model {
             Some(job) if self.places_free(job) == 0 => "NOT_FOUND".into(),
             Some(_) => {
                 self.client(client).worker = true;
-                self.reserve_now(client, id)
+                self.reserve_now(client, id, false)
             }
         }
     }
 
-    pub(super) fn reserve_now(&mut self, client: Client, id: u64) -> String {
+    pub(super) fn reserve_now(&mut self, client: Client, id: u64, wants_stats: bool) -> String {
         let now = self.now;
         let job = self.jobs.iter_mut().find(|job| job.id == id).unwrap();
         job.reserves += 1;
         note(&mut self.events, job, "reserve");
         let until = now + job.ttr * SECOND;
         job.state = State::Reserved { by: client, until };
-        let reply = format!("RESERVED {id} {}\r\n{}", job.body.len(), job.body);
+        let mut line = format!("RESERVED {id} {}", job.body.len());
+        if wants_stats {
+            let age = now.saturating_sub(job.created) / SECOND;
+            line += &format!(" {} {} {age} {}", job.tube, job.priority, job.delay);
+            line += &format!(" {} {} {}", job.ttr, job.reserves, job.timeouts);
+            line += &format!(" {} {} {}", job.releases, job.buries, job.kicks);
+            line += &job.options.written();
+        }
+        let reply = format!("{line}\r\n{}", job.body);
         self.client(client).reserves += 1;
         reply
     }

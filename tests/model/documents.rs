@@ -63,6 +63,10 @@ impl Model {
         };
         text += &format!("put-refusal: {refusal}\n");
         text += &format!("puts-refused: {}\n", self.refused);
+        let most = self.max_jobs_per_tube.unwrap_or(0);
+        text += &format!("max-jobs-per-tube: {most}\n");
+        text += &format!("puts-refused-by-tubes: {}\n", self.refused_by_tubes);
+        text += &format!("jobs-expired: {}\n", self.expired);
         document(&text)
     }
 
@@ -112,6 +116,9 @@ impl Model {
                 let age = job.map_or(0, |job| self.now.saturating_sub(job.created) / SECOND);
                 facts += &format!("{key}-ready-age: {age}\n");
             }
+            let most = self.max_jobs_per_tube.unwrap_or(0);
+            facts += &format!("total-expired: {}\nmax-jobs: {most}\n", tube.expired);
+            facts += &format!("puts-refused: {}\n", tube.refused);
             text += &format!("- {{{}}}\n", facts.trim_end().replace('\n', ", "));
         }
         let key = match text.is_empty() {
@@ -156,7 +163,11 @@ impl Model {
         let mut text = String::new();
         let wanted = jobs.by_ref().filter(|(_, is_wanted)| *is_wanted);
         for (job, _) in wanted.take(count) {
-            let size = vec![format!("size: {}", job.body.len())];
+            let mut size = vec![format!("size: {}", job.body.len())];
+            let left = job
+                .expires_at()
+                .map(|at| at.saturating_sub(self.now) / SECOND);
+            size.extend(left.map(|left| format!("expires-in: {left}")));
             let options = self.facts_of_options(job);
             let facts = [
                 self.facts(job).to_vec(),

@@ -43,7 +43,8 @@ pub struct Model {
     pub draining: bool,
     pub max_job_size: usize,
     pub max_memory: Option<usize>,
-    /// How much of it the buffers of clients take.
+    pub max_jobs_per_tube: Option<usize>,
+    /// How much of the memory the buffers of clients take.
     pub held: usize,
     /// The disk has no room for the next body.
     pub disk_is_full: bool,
@@ -65,6 +66,8 @@ pub struct Model {
     /// How often the jobs of a tube had an event, since the tube is there.
     events: BTreeMap<(String, &'static str), u64>,
     refused: u64,
+    refused_by_tubes: u64,
+    expired: u64,
     /// `stats` says that puts are refused because the disk is full.
     pub disk_is_said_full: bool,
     timeouts: u64,
@@ -101,6 +104,8 @@ pub struct Options {
     /// A key, and how many jobs with it may be reserved at a time.
     pub limit: Option<(String, usize)>,
     pub tries: Option<u32>,
+    /// After how many seconds the job is deleted.
+    pub expires_after: Option<u64>,
     /// How many tries have failed since the last kick.
     pub failed_tries: u32,
 }
@@ -137,6 +142,8 @@ struct Tube {
     jobs_ever: u64,
     deletes: u64,
     pauses: u64,
+    expired: u64,
+    refused: u64,
     /// How long it is paused, in seconds, and until when.
     pause: Option<(u64, u64)>,
 }
@@ -149,6 +156,8 @@ struct Connection {
     watched: Vec<String>,
     /// While it waits: the end of its timeout.
     gives_up_at: Option<u64>,
+    /// Whether it wants to know more about the job.
+    wants_stats: bool,
     half_closed: bool,
     producer: bool,
     worker: bool,
@@ -223,6 +232,7 @@ impl Model {
     pub fn restart_with(&mut self, jobs: Vec<Job>, tombstones: Vec<Tombstone>, last_id: u64) {
         let before = std::mem::take(self);
         *self = Model::new(before.now, before.max_job_size, before.max_memory);
+        self.max_jobs_per_tube = before.max_jobs_per_tube;
         self.numbers_given = before.numbers_given;
         self.last_id = last_id;
         self.tombstones = tombstones;
@@ -291,10 +301,12 @@ impl Model {
     pub fn next_event(&self) -> Option<u64> {
         let pauses = self.tubes.iter().filter_map(|tube| tube.pause);
         let pauses = pauses.map(|(_, until)| until);
+        let expiries = self.jobs.iter().filter_map(Job::may_expire_at);
         let jobs = self.jobs.iter().filter_map(|job| match job.state {
             State::Delayed { until } | State::Reserved { until, .. } => Some(until),
             _ => None,
         });
+        let jobs = jobs.chain(expiries);
         let waits = self.waiting.iter().flat_map(|&client| {
             let (_, connection) = self.clients.iter().find(|(one, _)| *one == client).unwrap();
             [connection.gives_up_at, self.deadline_soon_at(client)]
@@ -303,11 +315,14 @@ impl Model {
         pauses.chain(jobs).chain(waits.flatten()).chain(keys).min()
     }
 
-    /// Gives jobs to the clients that wait, in the order in which they came.
+    /// Gives jobs to the clients that wait, in the order in which they came. Jobs whose
+    /// time is over are for nobody.
     fn serve(&mut self) {
+        self.expire();
         for client in self.waiting.clone() {
             if let Some(id) = self.next_for(client) {
-                let reply = self.reserve_now(client, id);
+                let wants_stats = self.client(client).wants_stats;
+                let reply = self.reserve_now(client, id, wants_stats);
                 self.end_wait(client, &reply);
             }
         }

@@ -1,4 +1,4 @@
-//! The three options after a put.
+//! The four options after a put.
 
 use super::{
     Client, Job, LIMIT_OVERHEAD, Model, OPTIONS_OVERHEAD, Options, SECOND, State, Tombstone,
@@ -31,6 +31,10 @@ impl Options {
                     let tries = number(tries).filter(|&tries| tries > 0)?;
                     read.tries.replace(tries).is_some()
                 }
+                ["exp", seconds] => {
+                    let seconds = number(seconds).filter(|&seconds| seconds > 0)?;
+                    read.expires_after.replace(seconds.into()).is_some()
+                }
                 _ => return None,
             };
             if had_it {
@@ -40,8 +44,30 @@ impl Options {
         Some(read)
     }
 
+    /// As after a put, each with a space before it.
+    pub(super) fn written(&self) -> String {
+        let mut text = String::new();
+        match &self.unique {
+            Some((key, 0)) => text += &format!(" idp:{key}"),
+            Some((key, seconds)) => text += &format!(" idp:{key}:{seconds}"),
+            None => {}
+        }
+        if let Some((key, most)) = &self.limit {
+            text += &format!(" con:{key}:{most}");
+        }
+        if let Some(tries) = self.tries {
+            text += &format!(" try:{tries}");
+        }
+        if let Some(seconds) = self.expires_after {
+            text += &format!(" exp:{seconds}");
+        }
+        text
+    }
+
     fn is_empty(&self) -> bool {
-        self.unique.is_none() && self.limit.is_none() && self.tries.is_none()
+        let (tries, expires_after) = (self.tries, self.expires_after);
+        let has_key = self.unique.is_some() || self.limit.is_some();
+        !has_key && tries.is_none() && expires_after.is_none()
     }
 
     fn memory(&self) -> usize {
@@ -54,7 +80,40 @@ impl Options {
     }
 }
 
+impl Job {
+    /// When its time is over, if that makes a difference.
+    pub(super) fn expires_at(&self) -> Option<u64> {
+        let after = self.options.expires_after.filter(|_| self.kicks == 0)?;
+        Some(self.created + after * SECOND)
+    }
+
+    /// When the clock deletes it, if it stays in its state.
+    pub(super) fn may_expire_at(&self) -> Option<u64> {
+        let may_expire = matches!(self.state, State::Ready | State::Delayed { .. });
+        self.expires_at().filter(|_| may_expire)
+    }
+}
+
 impl Model {
+    /// Deletes the jobs whose time is over.
+    pub(super) fn expire(&mut self) {
+        let now = self.now;
+        let expired = self
+            .jobs
+            .iter()
+            .filter_map(|job| Some((job.may_expire_at()?, job.id)));
+        let mut expired: Vec<_> = expired.filter(|&(at, _)| at <= now).collect();
+        expired.sort_unstable();
+        for (_, id) in expired {
+            let position = self.jobs.iter().position(|job| job.id == id);
+            let job = self.jobs.remove(position.expect("it is there"));
+            self.leave_tombstone(&job);
+            self.tube(&job.tube).unwrap().expired += 1;
+            self.forget_tube_if_unused(&job.tube);
+            self.expired += 1;
+        }
+    }
+
     /// The answer to a put whose key is taken.
     pub(super) fn inserted_before(&mut self, put: &Job, tube: &str) -> Option<String> {
         let (key, _) = put.options.unique.as_ref()?;

@@ -13,7 +13,7 @@ const LONG_NAME: &str = "and-they-may-contain/letters;numerals.1234567890$_(and-
     and-they-may-contain/letters;numerals.1234567890$_(and-these-sig";
 
 /// Lines that are no commands, by one mistake each.
-const MALFORMED: [&str; 31] = [
+const MALFORMED: [&str; 34] = [
     " stats",
     "STATS",
     "putt 0 0 1 1",
@@ -28,6 +28,9 @@ const MALFORMED: [&str; 31] = [
     "put 0 0 1 1 con:a:0",
     "put 0 0 1 1 try:1 ",
     "put 0 0 1 1 grp:a",
+    "put 0 0 1 1 exp:0",
+    "put 0 0 1 1 exp:1:1",
+    "reserve-with-stats ",
     "reserve 1",
     "reserve-with-timeout x",
     "reserve-job",
@@ -81,7 +84,9 @@ impl World {
             0..4 => format!("use {tube}"),
             4..9 => format!("watch {tube}"),
             9..12 => format!("ignore {tube}"),
-            12..19 => "reserve".into(),
+            12..17 => "reserve".into(),
+            17 => "reserve-with-stats".into(),
+            18 => format!("reserve-with-stats {}", random.choose(&[0, 1, 3])),
             19..26 => {
                 let seconds = random.choose(&[0, 1, 2, 4, 10, i32::MAX]);
                 format!("reserve-with-timeout {seconds}")
@@ -162,6 +167,9 @@ fn options(random: &mut Random) -> String {
     }
     if random.one_in(2) {
         options.push(format!(" try:{}", random.choose(&[1, 2, 3])));
+    }
+    if random.one_in(3) {
+        options.push(format!(" exp:{}", random.choose(&[1, 1, 2, 5, u32::MAX])));
     }
     let first = random.below(options.len().max(1));
     options.rotate_left(first);

@@ -17,6 +17,7 @@ use beanpole::engine::{
 use beanpole::protocol::{Framer, JobId, Reply, Request};
 use history::History;
 use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
 
 /// The start of all histories, in nanoseconds since the epoch.
 const START: u64 = 1_700_000_000 * SECOND;
@@ -63,7 +64,8 @@ impl World {
     /// `repeat` is the command that plays it again.
     pub fn new(mut random: Random, max_job_size: usize, repeat: String) -> World {
         let max_memory = random.one_in(3).then(|| 200 + random.below(4000));
-        let model = Model::new(START, max_job_size, max_memory);
+        let mut model = Model::new(START, max_job_size, max_memory);
+        model.max_jobs_per_tube = random.one_in(4).then(|| 1 + random.below(4));
         World {
             engine: engine(&model),
             model,
@@ -436,6 +438,7 @@ fn engine(model: &Model) -> Engine {
     let config = Config {
         max_job_size: model.max_job_size as u32,
         max_memory: model.max_memory.map(|bytes| bytes as u64),
+        max_jobs_per_tube: model.max_jobs_per_tube.and_then(NonZeroUsize::new),
         keeps_changes: true,
     };
     Engine::new(config, Time::from_nanos(model.now))

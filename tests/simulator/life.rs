@@ -93,6 +93,7 @@ fn process(plan: &Plan, life: &Life, disk: &Disk, mut legacy: Legacy, now: u64) 
     let config = Config {
         max_job_size: plan.max_job_size,
         max_memory: plan.max_memory,
+        max_jobs_per_tube: plan.max_jobs_per_tube,
         keeps_changes: true,
     };
     let mut engine = Engine::new(config, clock.now());

@@ -4,6 +4,7 @@
 use crate::binlog::SyncMode;
 use crate::simulator::disk::{Random, Survival};
 use crate::simulator::world::{Fault, Kind};
+use std::num::NonZeroUsize;
 use std::time::Duration;
 
 /// A history.
@@ -15,6 +16,7 @@ pub struct Plan {
     pub segment_size: u64,
     pub max_job_size: u32,
     pub max_memory: Option<u64>,
+    pub max_jobs_per_tube: Option<NonZeroUsize>,
     pub max_connections: usize,
     pub idle_timeout: Option<Duration>,
     /// How many bytes a socket takes that nobody reads.
@@ -148,6 +150,9 @@ impl Plan {
             segment_size: *random.choose(&[4096, 4096, 4096, 8192, 16384]),
             max_job_size,
             max_memory: random.one_in(8).then(|| 500 + random.below(8000)),
+            max_jobs_per_tube: random
+                .one_in(8)
+                .then_some(NonZeroUsize::MIN.saturating_add(3)),
             max_connections: *random.choose(&[2, 10, 10, 10]),
             idle_timeout,
             room: *random.choose(&[40, 300, 5000, 20000]),
@@ -191,6 +196,7 @@ impl Plan {
                 (life.incident, life.jump, life.end) = (None, 0, End::Done);
             });
         }
+        try_with(&|plan| plan.max_jobs_per_tube = None);
         try_with(&|plan| (plan.max_memory, plan.idle_timeout, plan.room) = (None, None, 20_000));
         all.retain(|plan| plan != self);
         all
@@ -357,10 +363,12 @@ fn put(habits: Habits, random: &mut Random) -> String {
     let delay = *random.choose(&[0, 0, 0, 0, 0, 1, 5, 100_000]);
     let ttr = *random.choose(&[1, 2, 60, 60, 60, 1_000_000]);
     let priority = *random.choose(&[0, 1, 5, 5, 1024]);
-    let options = match random.below(12) {
+    let options = match random.below(14) {
         0 => *random.choose(&[" idp:a", " idp:a:9", " idp:b:60"]),
         1 => *random.choose(&[" con:a", " con:b:2"]),
         2 => *random.choose(&[" try:1", " try:2", " try:1 con:a idp:c"]),
+        3 => *random.choose(&[" exp:1", " exp:1", " exp:5", " exp:100000"]),
+        4 => *random.choose(&[" try:1 exp:1", " idp:a:9 exp:1", " con:a exp:2 try:2 idp:c"]),
         _ => "",
     };
     let letter = (b'a' + random.below(26) as u8) as char;
@@ -385,7 +393,8 @@ fn command(habits: Habits, random: &mut Random) -> String {
         0..22 => return put(habits, random),
         22..28 => "reserve-with-timeout 0".into(),
         28..31 => format!("reserve-with-timeout {}", random.choose(&[1, 4, 100])),
-        31..34 => "reserve".into(),
+        31..33 => "reserve".into(),
+        33 => (*random.choose(&["reserve-with-stats", "reserve-with-stats 0"])).into(),
         34..41 => format!("delete {id}"),
         41..44 => format!(
             "release {id} {priority} {}",

@@ -38,6 +38,7 @@ pub fn in_the_model(stored: StoredJob) -> Job {
                 unique: unique.map(|one| (one.key.to_string(), one.taken_for.0.into())),
                 limit: limit.map(|one| (one.key.to_string(), one.most as usize)),
                 tries: options.tries,
+                expires_after: options.expires_after.map(|after| after.0.into()),
                 failed_tries: fields.failed_tries,
             }
         }),

@@ -349,6 +349,7 @@ fn plan(clients: Vec<Vec<Action>>) -> Plan {
         segment_size: 4096,
         max_job_size: 100,
         max_memory: None,
+        max_jobs_per_tube: None,
         max_connections: 10,
         idle_timeout: None,
         room: 10_000,

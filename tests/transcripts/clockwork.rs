@@ -53,6 +53,7 @@ impl Clockwork {
         let config = Config {
             max_job_size,
             max_memory: options.max_memory,
+            max_jobs_per_tube: options.max_jobs_per_tube,
             keeps_changes: false,
         };
         Clockwork {

@@ -8,7 +8,7 @@ mod others;
 mod producers;
 mod workers;
 
-use super::connection::Unfinished;
+use super::connection::{Ask, Unfinished};
 use super::counts::command_key;
 use super::slab::ConnectionIndex;
 use super::tube::Tube;
@@ -35,7 +35,7 @@ impl Engine {
             Request::Refused(reply) => Outcome::Reply(reply),
             Request::Continue => match self.connections[by].unfinished.take() {
                 Some(Unfinished::Kick(kick)) => self.kick_some(by, kick, now),
-                Some(Unfinished::Reserve(timeout)) => self.reserve_or_wait(by, timeout, now),
+                Some(Unfinished::Reserve(ask)) => self.reserve_or_wait(by, ask, now),
                 None => unreachable!("a request is under way"),
             },
         }
@@ -48,8 +48,11 @@ impl Engine {
             return false;
         };
         match command {
-            Command::ReserveWithTimeout(Some(Seconds(0))) => self.best_watched(by).is_none(),
-            Command::Reserve | Command::ReserveWithTimeout(_) => self.connections[by].half_closed,
+            Command::ReserveWithTimeout(Some(Seconds(0)))
+            | Command::ReserveWithStats(Some(Seconds(0))) => self.best_watched(by).is_none(),
+            Command::Reserve | Command::ReserveWithTimeout(_) | Command::ReserveWithStats(_) => {
+                self.connections[by].half_closed
+            }
             Command::Delete(id) => {
                 let holder = self.jobs.get(*id).and_then(|job| job.state.holder());
                 holder.is_some_and(|holder| holder != by)
@@ -70,9 +73,28 @@ impl Engine {
         }
         Some(Outcome::Reply(match command {
             Command::Put(put) => return Some(self.put(by, put)),
-            Command::Reserve => return Some(self.reserve_or_wait(by, None, now)),
+            Command::Reserve => return Some(self.reserve_or_wait(by, Ask::default(), now)),
             Command::ReserveWithTimeout(timeout) => {
-                return Some(self.reserve_or_wait(by, timeout, now));
+                let with_stats = false;
+                return Some(self.reserve_or_wait(
+                    by,
+                    Ask {
+                        timeout,
+                        with_stats,
+                    },
+                    now,
+                ));
+            }
+            Command::ReserveWithStats(timeout) => {
+                let with_stats = true;
+                return Some(self.reserve_or_wait(
+                    by,
+                    Ask {
+                        timeout,
+                        with_stats,
+                    },
+                    now,
+                ));
             }
             Command::Kick(bound) => return Some(self.kick(by, bound, now)),
             Command::Quit => return Some(Outcome::Quit),

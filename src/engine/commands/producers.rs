@@ -34,7 +34,8 @@ impl Engine {
         let connection = &self.connections[by];
         connection.incoming.as_ref().is_some_and(|(_, put)| {
             let refusal = self.refusal(put, connection.used, None);
-            refusal.is_none() && self.holder(put, connection.used).is_none()
+            let is_new = self.holder(put, connection.used).is_none();
+            refusal.is_none() && is_new && !self.is_full(connection.used)
         })
     }
 
@@ -54,6 +55,12 @@ impl Engine {
             Some(NoBody::NoCrlf) => Some(Reply::ExpectedCrlf),
             None => self.draining.then_some(Reply::Draining),
         }
+    }
+
+    /// Whether a tube has as many jobs as it may have.
+    fn is_full(&self, tube: TubeIndex) -> bool {
+        let most = self.config.max_jobs_per_tube;
+        most.is_some_and(|most| self.tubes[tube].jobs.sum() >= most.get())
     }
 
     fn needed_for(&self, put: &Put) -> u64 {
@@ -91,6 +98,13 @@ impl Engine {
         if let Some(reply) = self.inserted_before(&put, tube, now) {
             self.effects.unneeded_bodies.push(body);
             return reply;
+        }
+        // Other tubes go on, so it is not the server that refuses.
+        if self.is_full(tube) {
+            self.effects.unneeded_bodies.push(body);
+            self.totals.refused_by_tubes += 1;
+            self.tubes[tube].refused += 1;
+            return Reply::OutOfMemory;
         }
         let state = match put.delay {
             Seconds(0) => State::Ready,

@@ -1,7 +1,7 @@
 //! What workers say: `reserve` and its variants, what ends a reservation or
 //! prolongs it, `watch` and `ignore`.
 
-use crate::engine::connection::{MAX_WATCHED, Unfinished, WATCHED_FREELY};
+use crate::engine::connection::{Ask, MAX_WATCHED, Unfinished, WATCHED_FREELY};
 use crate::engine::counts::Event;
 use crate::engine::job::{Job, Lengths, State};
 use crate::engine::slab::ConnectionIndex;
@@ -12,29 +12,24 @@ impl Engine {
     /// Reserves a job, if there is one. If not, the first of these cases
     /// applies: a job that this connection holds is about to time out; this
     /// client may not wait; it waits.
-    pub(super) fn reserve_or_wait(
-        &mut self,
-        by: ConnectionIndex,
-        timeout: Option<Seconds>,
-        now: Time,
-    ) -> Outcome {
+    pub(super) fn reserve_or_wait(&mut self, by: ConnectionIndex, ask: Ask, now: Time) -> Outcome {
         self.count_as_worker(by);
         if self.has_unserved() {
-            self.connections[by].unfinished = Some(Unfinished::Reserve(timeout));
+            self.connections[by].unfinished = Some(Unfinished::Reserve(ask));
             return Outcome::Unfinished;
         }
         let best = self.best_watched(by);
         let connection = &self.connections[by];
         let deadline_soon = connection.deadline_soon_at().is_some_and(|at| at <= now);
-        let may_wait = timeout != Some(Seconds(0)) && !connection.half_closed;
+        let may_wait = ask.timeout != Some(Seconds(0)) && !connection.half_closed;
         Outcome::Reply(if let Some(id) = best {
-            self.reserve(id, by, now)
+            self.reserve(id, by, ask.with_stats, now)
         } else if deadline_soon {
             Reply::DeadlineSoon
         } else if !may_wait {
             Reply::TimedOut
         } else {
-            self.start_waiting(by, timeout.map(|timeout| now + timeout));
+            self.start_waiting(by, ask, now);
             return Outcome::Waiting;
         })
     }
@@ -64,29 +59,33 @@ impl Engine {
             return None;
         }
         self.count_as_worker(by);
-        Some(self.reserve(id, by, now))
+        Some(self.reserve(id, by, false, now))
     }
 
     pub(super) fn delete(&mut self, by: ConnectionIndex, id: JobId, now: Time) -> Option<Reply> {
-        let holder = self.jobs.get(id)?.state.holder();
-        if holder.is_some_and(|holder| holder != by) {
+        let job = self.jobs.get(id)?;
+        if job.state.holder().is_some_and(|holder| holder != by) {
             return None;
         }
-        let job = self.remove(id)?;
+        self.tubes[job.tube].deletes += 1;
+        self.delete_job(id, now);
+        self.serve(now);
+        Some(Reply::Deleted)
+    }
+
+    /// Removes a job that exists, whoever wants that.
+    pub(in crate::engine) fn delete_job(&mut self, id: JobId, now: Time) {
+        let job = self.remove(id).expect("the job exists");
         self.burials.remove(&id);
         self.leave_tombstone(id, &job, now);
-        let tube = &mut self.tubes[job.tube];
-        tube.deletes += 1;
         let lengths = Lengths {
-            tube: tube.name.as_str().len(),
+            tube: self.tubes[job.tube].name.as_str().len(),
             keys: job.keys_len(),
             body: job.body.wire().len(),
         };
         self.record(Change::Delete(id, lengths));
         self.remove_tube_if_unused(job.tube);
         self.effects.unneeded_bodies.push(job.body);
-        self.serve(now);
-        Some(Reply::Deleted)
     }
 
     pub(super) fn release(

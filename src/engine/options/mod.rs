@@ -1,4 +1,4 @@
-//! What the options of a put do: `idp`, `con` and `try`.
+//! What the options of a put do: `idp`, `con`, `try` and `exp`.
 //!
 //! A job without options has one empty field for them, and is in no table here.
 //! The rest of the engine calls this at few points:
@@ -10,13 +10,16 @@
 //! | a job becomes reserved, or leaves that state | is the limit of its key reached now, or no longer? `concurrency` |
 //! | a reservation ends by the clock or with its connection | is this job to be buried? `tries` |
 //! | a job is deleted | for how long is its key still taken? `unique` |
+//! | a job becomes ready or delayed, or leaves that state | when is it deleted? `expiry` |
 
 mod concurrency;
+mod expiry;
 mod tries;
 mod unique;
 
 use super::job::{Job, OPTIONS_OVERHEAD};
-use super::{Engine, JobId};
+use super::stats::seconds;
+use super::{Engine, JobId, Time};
 use crate::protocol::{OptionStats, PutOptions};
 pub use concurrency::JobsByKey;
 pub use unique::UniqueKeys;
@@ -64,7 +67,7 @@ impl Engine {
     }
 
     /// What `stats-job` shows of the options of a job.
-    pub(super) fn option_stats(&self, job: &Job) -> Option<Box<OptionStats>> {
+    pub(super) fn option_stats(&self, job: &Job, now: Time) -> Option<Box<OptionStats>> {
         let details = job.details.as_deref()?;
         let options = details.options.as_deref()?;
         let tries = options.tries.unwrap_or(0);
@@ -74,6 +77,7 @@ impl Engine {
                 .limit()
                 .map_or(0, |limit| self.jobs_by_key[&limit.key].free()),
             tries_left: tries.saturating_sub(details.failed_tries),
+            expires_in: job.expires_at().map(|at| seconds(at.since(now))),
         }))
     }
 }

@@ -77,7 +77,7 @@ impl Engine {
             self.memory += memory(unique);
             self.unique.ends.insert((until, id));
             self.unique.tombstones.insert(id, Box::new(stored));
-            self.set_keys_timer();
+            self.set_ends_timer();
         }
     }
 
@@ -140,8 +140,9 @@ impl Engine {
         }
     }
 
-    pub(in crate::engine) fn set_keys_timer(&mut self) {
-        let due = self.unique.ends.first().map(|&(due, _)| due);
-        self.wheel.set(Owner::Keys, due, &mut self.keys_timer);
+    pub(in crate::engine) fn set_ends_timer(&mut self) {
+        let ends = [self.unique.ends.first(), self.expiries.first()];
+        let due = ends.into_iter().flatten().map(|&(due, _)| due).min();
+        self.wheel.set(Owner::Ends, due, &mut self.ends_timer);
     }
 }

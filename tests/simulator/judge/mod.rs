@@ -21,6 +21,7 @@ use crate::simulator::{threads, world};
 use engine::{Asking, Real};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
+use std::num::NonZeroUsize;
 use std::time::Duration;
 
 thread_local! {
@@ -114,6 +115,7 @@ pub fn begin(legacy: &mut Legacy, engine: &Engine, next_id: JobId, now: Time, pl
     );
     let (tombstones, there): (Vec<_>, Vec<_>) =
         jobs.values().cloned().partition(StoredJob::is_deleted);
+    model.max_jobs_per_tube = config.max_jobs_per_tube.map(NonZeroUsize::get);
     model.restart_with(
         there.into_iter().map(in_the_model).collect(),
         tombstones.into_iter().map(tombstone_in_the_model).collect(),
@@ -703,7 +705,12 @@ pub fn next_reply(heard: &mut &[u8]) -> Option<String> {
     let line = String::from_utf8_lossy(&heard[..end]).into_owned();
     let mut words = line.trim_end().split(' ');
     let has_body = matches!(words.next(), Some("RESERVED" | "FOUND" | "OK"));
-    let len = match words.next_back() {
+    // It follows the id, if there is one.
+    let size = match line.starts_with("OK") {
+        true => words.next(),
+        false => words.nth(1),
+    };
+    let len = match size {
         Some(number) if has_body => number.parse::<usize>().ok()? + 2,
         _ => 0,
     };

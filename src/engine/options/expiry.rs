@@ -1,0 +1,49 @@
+//! The option `exp`: a job that nobody takes in time is deleted.
+//!
+//! | When its time is over, the job is | and then |
+//! |---|---|
+//! | ready or delayed, whether it could be reserved or not | it is deleted |
+//! | reserved | it stays with its worker, and is deleted where it would be ready or delayed again |
+//! | buried | it stays: what went wrong with it is still to be seen |
+//!
+//! A kick says that somebody wants the job: from then on it does not expire. Nothing is
+//! stored for that, since the job counts its kicks.
+//!
+//! To its unique key the end of a job is a deletion: the key stays taken as long as the
+//! put asked for. If very many jobs expire at the same moment, a reserve that comes
+//! before all of them are deleted may get one of them.
+
+use crate::engine::job::{Job, QueueEntry, State};
+use crate::engine::{Engine, JobId, Time};
+
+impl Job {
+    /// When it expires; `None` if it never does.
+    pub(in crate::engine) fn expires_at(&self) -> Option<Time> {
+        let seconds = self.options()?.expires_after?;
+        (self.counters().kicks == 0).then(|| self.created_at + seconds)
+    }
+}
+
+impl QueueEntry {
+    /// Its entry among the jobs that the clock may delete.
+    pub(in crate::engine) fn expiry(&self, id: JobId) -> Option<(Time, JobId)> {
+        let may_expire = matches!(self.state, State::Ready | State::Delayed { .. });
+        self.expires_at.filter(|_| may_expire).map(|at| (at, id))
+    }
+}
+
+impl Engine {
+    /// Deletes jobs whose time is over, until this many steps are done. No job is given to a
+    /// connection that waits before it is sure that nothing else has to be deleted.
+    pub(in crate::engine) fn end_expired(&mut self, now: Time, most_steps: usize) {
+        while self.effects.steps < most_steps
+            && let Some(&(at, id)) = self.expiries.first()
+            && at <= now
+        {
+            let tube = self.jobs.get(id).expect("the job exists").tube;
+            self.tubes[tube].expired += 1;
+            self.totals.expired += 1;
+            self.delete_job(id, now);
+        }
+    }
+}
