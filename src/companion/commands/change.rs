@@ -7,7 +7,7 @@ use crate::failure::{Failure, Outcome, Status};
 use crate::remote::act::{Act, Task, complain_of_each, kick_some};
 use crate::remote::address::{Server, warn_of};
 use crate::remote::facts::State;
-use crate::remote::finder::bodies;
+use crate::remote::finder::{bodies, jobs_to_put};
 use crate::remote::patterns::{Pattern, Patterns};
 use crate::remote::writer::Transfer;
 use crate::selection::{Chosen, Jobs};
@@ -218,7 +218,7 @@ impl Run for Edit {
             return Failure::usage("which job? give one id");
         };
         let mut client = invocation.connect()?;
-        let jobs = client.job(id)?.into_iter();
+        let jobs = jobs_to_put(&mut client, [id])?.into_iter();
         let jobs = jobs.filter(|job| job.state != State::Reserved).collect();
         let Some((mut job, body)) = bodies(&mut client, jobs)?.pop() else {
             complain_of_each(&mut client, &[id])?;

@@ -48,6 +48,9 @@ pub struct Put {
     /// buried after N tries that end by a timeout or a lost connection
     #[arg(long, value_name = "N", value_parser = parse::<Count>)]
     tries: Option<Count>,
+    /// deleted if nobody has taken it TIME after its put (default: never)
+    #[arg(long, value_name = "TIME", value_parser = parse::<Seconds>)]
+    expire: Option<Seconds>,
     /// do not print the ids
     #[arg(short, long)]
     quiet: bool,
@@ -71,14 +74,20 @@ impl Run for Put {
             unique: self.unique.take(),
             limit: self.limit.take(),
             tries: self.tries.map(|Count(tries)| tries),
+            expires_after: self.expire,
         };
+        if options.expires_after == Some(Seconds(0)) {
+            return Failure::usage("--expire: the job would be gone at once");
+        }
         if options.to_string().len() > MAX_OPTIONS {
             return Failure::usage("the keys are too long together");
         }
         let options = Some(options).filter(|options| *options != PutOptions::default());
         let mut client = Client::first_of(&invocation.servers, invocation.patience)?;
         if options.is_some() && !client.knows_options()? {
-            return Failure::refused("the server does not know --unique, --limit and --tries");
+            return Failure::refused(
+                "the server does not know --unique, --limit, --tries and --expire",
+            );
         }
         let mut puts = Puts {
             writer: Writer::new(client),

@@ -117,7 +117,9 @@ fn exchange(
         client.queue_bytes(b"\r\n");
     }
     let until = match parse(line) {
-        Ok(Command::Reserve | Command::ReserveWithTimeout(_)) => None,
+        Ok(Command::Reserve | Command::ReserveWithTimeout(_) | Command::ReserveWithStats(_)) => {
+            None
+        }
         _ => Some(Instant::now() + client.patience),
     };
     client.wait(until, others)

@@ -9,10 +9,10 @@ use crate::command::{Invocation, Run, Tubes};
 use crate::failure::{Outcome, Status};
 use crate::remote::act::{Act, send, send_each};
 use crate::remote::client::{self, Client};
-use crate::remote::facts::JobFacts;
+use crate::remote::facts::{Facts, JobFacts};
 use crate::remote::finder::Room;
 use crate::remote::form::Bodies;
-use crate::remote::reply::Job;
+use crate::remote::reply::{Job, Reply};
 use crate::remote::writer::NewJob;
 use crate::text::output::{Output, complain};
 use crate::values::{Count, parse};
@@ -44,6 +44,9 @@ pub struct Reserve {
     bodies: Bodies,
 }
 
+/// A job, and what is known about it.
+type Given = (Job, Option<Facts>);
+
 /// If the reader of the output needs longer than this, the jobs are touched: a
 /// time to run is one second at least.
 const SLOW: Duration = Duration::from_millis(300);
@@ -73,14 +76,17 @@ impl Run for Reserve {
             let mut jobs = take(&mut client, timeout, room.jobs().min(wanted - taken))?;
             if is_kept {
                 // The time to run of a job that comes again was over.
-                let again = jobs.iter().position(|job| !seen.insert(job.id));
+                let again = jobs.iter().position(|(job, _)| !seen.insert(job.id));
                 jobs.truncate(again.unwrap_or(jobs.len()));
             }
             if jobs.is_empty() {
                 break;
             }
-            let line = |job: &Job| format!("stats-job {}", job.id);
-            let jobs = client.all(jobs, line, client::facts)?;
+            let unknown = jobs.iter_mut().filter(|(_, facts)| facts.is_none());
+            let line = |(job, _): &&mut Given| format!("stats-job {}", job.id);
+            for ((_, known), facts) in client.all(unknown, line, client::facts)? {
+                *known = facts;
+            }
             for (job, facts) in &jobs {
                 self.bodies.write(&mut output, job, facts.as_ref())?;
             }
@@ -113,21 +119,29 @@ impl Run for Reserve {
 
 /// Reserves up to `most` jobs: waits for the first one up to the timeout, then
 /// takes others that are ready.
-fn take(client: &mut Client, timeout: Option<Seconds>, most: usize) -> Outcome<Vec<Job>> {
-    let (line, until) = match timeout {
-        None => ("reserve".into(), None),
-        Some(Seconds(time)) => {
-            let until = Instant::now() + Duration::from_secs(time.into()) + client.patience;
-            (format!("reserve-with-timeout {time}"), Some(until))
-        }
-    };
+fn take(client: &mut Client, timeout: Option<Seconds>, most: usize) -> Outcome<Vec<Given>> {
+    let time = timeout.map_or(String::new(), |Seconds(time)| format!(" {time}"));
+    let until = timeout
+        .map(|Seconds(time)| Instant::now() + Duration::from_secs(time.into()) + client.patience);
+    let mut line = format!("reserve-with-stats{time}");
+    let mut at_once = "reserve-with-stats 0";
     client.queue(&line);
-    let reply = client.reply_by(until)?;
-    let Some(first) = client::job(&line, reply)? else {
+    let mut reply = client.reply_by(until)?;
+    if reply == Reply::BadFormat {
+        // Another server, such as beanstalkd.
+        at_once = "reserve-with-timeout 0";
+        line = match timeout {
+            None => "reserve".into(),
+            Some(_) => format!("reserve-with-timeout{time}"),
+        };
+        client.queue(&line);
+        reply = client.reply_by(until)?;
+    }
+    let Some(first) = client::job_with_facts(&line, reply)? else {
         return Ok(Vec::new());
     };
     let others = std::iter::repeat_n((), most - 1);
-    let others = client.all(others, |()| "reserve-with-timeout 0".into(), client::job)?;
-    let others = others.into_iter().filter_map(|(_, job)| job);
+    let others = client.all(others, |()| at_once.into(), client::job_with_facts)?;
+    let others = others.into_iter().filter_map(|(_, given)| given);
     Ok([first].into_iter().chain(others).collect())
 }

@@ -128,7 +128,7 @@ impl Client {
         if let Some(known) = self.knows_options {
             return Ok(known);
         }
-        self.queue("put 0 0 60 0 idp:a con:a try:1");
+        self.queue("put 0 0 60 0 idp:a con:a try:1 exp:1");
         let knows = self.call("xx")? != Reply::BadFormat;
         self.reply()?;
         self.knows_options = Some(knows);
@@ -428,6 +428,15 @@ pub fn known(facts: Facts) -> Outcome<Option<JobFacts>> {
     let asked = format!("stats-job {}", facts.text("id"));
     let wrong = |reason| Failure::Unreachable(format!("{asked}: {reason}"));
     JobFacts::read(facts).map(Some).map_err(wrong)
+}
+
+/// The job in the reply to `reserve-with-stats`, and what `stats-job` would show of it if
+/// the reply tells all of that.
+pub fn job_with_facts(asked: &str, reply: Reply) -> Outcome<Option<(Job, Option<Facts>)>> {
+    match reply {
+        Reply::ReservedWithStats(job, facts) => Ok(Some((job, facts.map(|facts| *facts)))),
+        other => Ok(job(asked, other)?.map(|job| (job, None))),
+    }
 }
 
 /// The job in a reply; `None` if there is none.

@@ -20,6 +20,27 @@ impl Facts {
         facts.collect::<Result<_, _>>().map(Facts)
     }
 
+    /// What `stats-job` would show of a job that `reserve-with-stats` has just given, by the
+    /// words that follow its length; `None` if it has options, since it shows more of these.
+    pub fn of_reserved(id: JobId, told: &[&str]) -> Option<Facts> {
+        const KEYS: [&str; 10] = [
+            "tube", "pri", "age", "delay", "ttr", "reserves", "timeouts", "releases", "buries",
+            "kicks",
+        ];
+        let told: &[&str; KEYS.len()] = told.try_into().ok()?;
+        let mut facts = Facts::default();
+        facts.add_missing("id", id);
+        for (key, value) in KEYS.iter().zip(told) {
+            facts.add_missing(key, value);
+            match *key {
+                "tube" => facts.add_missing("state", State::Reserved.name()),
+                "ttr" => facts.add_missing("time-left", value),
+                _ => {}
+            }
+        }
+        Some(facts)
+    }
+
     /// The value of this key.
     pub fn get(&self, key: &str) -> Option<&str> {
         let found = self.0.iter().find(|(known, _)| known == key);
@@ -74,6 +95,10 @@ impl Facts {
         }
         if let Some(tries) = self.get("tries") {
             text += &format!(" try:{tries}");
+        }
+        // What is left of its time: a job whose time is over may still be reserved or buried.
+        if let Some(left) = self.get("expires-in") {
+            text += &format!(" exp:{}", left.parse().unwrap_or(1_u32).max(1));
         }
         PutOptions::parse(text.as_bytes())
     }

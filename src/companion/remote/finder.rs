@@ -243,7 +243,12 @@ fn listed(client: &mut Client, what: &str, most: usize) -> Outcome<Option<Vec<Fa
 /// What the server lists for this request, and the number from which to go on;
 /// `None` if it knows no such list.
 fn list(client: &mut Client, line: &str) -> Outcome<Option<(Vec<Facts>, Option<u64>)>> {
-    match client.call(line)? {
+    let reply = client.call(line)?;
+    in_list(line, reply)
+}
+
+fn in_list(line: &str, reply: Reply) -> Outcome<Option<(Vec<Facts>, Option<u64>)>> {
+    match reply {
         Reply::Ok(document) => {
             let wrong = |reason| Failure::Unreachable(format!("{line}: {reason}"));
             facts::list(&document).map(Some).map_err(wrong)
@@ -435,6 +440,26 @@ pub fn jobs_of(
     let found = client.all(ids, |id| format!("stats-job {id}"), facts)?;
     let found = found.into_iter().filter_map(|(_, facts)| facts);
     found.map(known).filter_map(Outcome::transpose).collect()
+}
+
+/// The same, for jobs that are to be put once more: with what is left of their expiry,
+/// which only a list shows.
+pub fn jobs_to_put(
+    client: &mut Client,
+    ids: impl IntoIterator<Item = JobId>,
+) -> Outcome<Vec<JobFacts>> {
+    if list(client, &format!("list-jobs {} 1", u64::MAX))?.is_none() {
+        return jobs_of(client, ids);
+    }
+    let read =
+        |line: &str, reply| Ok(in_list(line, reply)?.and_then(|(jobs, _)| jobs.into_iter().next()));
+    let found = client.all(ids, |id| format!("list-jobs {id} 1"), read)?;
+    let found = found.into_iter().filter_map(|(id, facts)| {
+        let job = known(facts?).transpose()?;
+        // If this one is not there, the list begins with the next one.
+        Some(job).filter(|job| job.as_ref().map_or(true, |job| job.id == id))
+    });
+    found.collect()
 }
 
 /// Gives those of these jobs that still exist, each with its body, in order.

@@ -4,6 +4,7 @@
 //! The daemon has another type, in `protocol`, for the opposite direction.
 //! There the engine makes a reply; here it may come from any server.
 
+use super::facts::Facts;
 use crate::failure::{Failure, Outcome};
 use crate::text::shown;
 use beanpole::protocol::JobId;
@@ -31,6 +32,9 @@ pub enum Reply {
     Using(String),
     Watching(u64),
     Reserved(Job),
+    /// To `reserve-with-stats`: the job, and what `stats-job` would show of it if it has
+    /// no options.
+    ReservedWithStats(Job, Option<Box<Facts>>),
     Found(Job),
     /// A YAML document.
     Ok(Vec<u8>),
@@ -129,7 +133,12 @@ impl RawReply {
             Some(b"RESERVED" | b"FOUND") => (most, LARGEST_BODY),
             _ => return whole(None, end + 1),
         };
-        let size = words.next_back().and_then(number);
+        // It follows the id, if there is one.
+        let size = match line.starts_with(b"OK") {
+            true => words.next(),
+            false => words.nth(1),
+        };
+        let size = size.and_then(number);
         match size.ok_or_else(|| not_understood(line))? {
             size if size > largest => Err(too_large(size, largest)),
             size if size > most => Ok(Parsed::Large(size)),
@@ -153,6 +162,10 @@ impl RawReply {
         let known = match (words.as_slice(), self.chunk) {
             (["OK", _], Some(chunk)) => Some(Reply::Ok(chunk)),
             (["RESERVED", _, _], Some(body)) => id.map(|id| Reply::Reserved(Job { id, body })),
+            (["RESERVED", _, _, told @ ..], Some(body)) => id.map(|id| {
+                let facts = Facts::of_reserved(id, told).map(Box::new);
+                Reply::ReservedWithStats(Job { id, body }, facts)
+            }),
             (["FOUND", _, _], Some(body)) => id.map(|id| Reply::Found(Job { id, body })),
             (["INSERTED", _], _) => id.map(Reply::Inserted),
             (["INSERTED", _, rest @ ..], _) if rest.len() <= 2 => {
@@ -231,7 +244,9 @@ impl fmt::Display for Reply {
             Reply::Buried(Some(id)) => write!(f, "BURIED {id}"),
             Reply::Using(tube) => write!(f, "USING {tube}"),
             Reply::Watching(count) => write!(f, "WATCHING {count}"),
-            Reply::Reserved(job) => write!(f, "RESERVED {} {}", job.id, job.body.len()),
+            Reply::Reserved(job) | Reply::ReservedWithStats(job, _) => {
+                write!(f, "RESERVED {} {}", job.id, job.body.len())
+            }
             Reply::Found(job) => write!(f, "FOUND {} {}", job.id, job.body.len()),
             Reply::Ok(document) => write!(f, "OK {}", document.len()),
             Reply::Kicked(Some(count)) => write!(f, "KICKED {count}"),

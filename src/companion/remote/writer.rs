@@ -9,7 +9,7 @@ use crate::failure::{Failure, Outcome};
 use crate::remote::act::{Act, Task, Work, as_input, send_each};
 use crate::remote::client::{Client, job};
 use crate::remote::facts::{JobFacts, State};
-use crate::remote::finder::{Room, bodies, jobs_of};
+use crate::remote::finder::{Room, bodies, jobs_to_put};
 use crate::remote::reply::Reply;
 use crate::text::counted;
 use crate::text::output::complain;
@@ -95,7 +95,7 @@ impl Writer {
     pub fn say_what_is_lost(&self) {
         if self.without_options > 0 {
             complain!(
-                "{} put without options (idp, con, try): the server does not know them",
+                "{} put without options (idp, con, try, exp): the server does not know them",
                 counted(self.without_options, "job")
             );
         }
@@ -263,7 +263,7 @@ impl Work for Transfer {
         ids: &[JobId],
         task: &mut Task,
     ) -> Outcome<Vec<JobId>> {
-        let mut there = jobs_of(client, ids.iter().copied())?;
+        let mut there = jobs_to_put(client, ids.iter().copied())?;
         there.retain(|job| job.state != State::Reserved);
         let is_ready = |job: &JobFacts| self.moves && job.state == State::Ready;
         let (ready, others): (Vec<_>, Vec<_>) = there.into_iter().partition(is_ready);

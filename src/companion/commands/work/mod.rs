@@ -21,13 +21,13 @@ use crate::remote::address::{ADDRESS_VARIABLE, Address, Server};
 use crate::remote::client::{self, Client, Event};
 use crate::remote::facts::Facts;
 use crate::remote::patterns::{Pattern, Patterns};
-use crate::remote::reply::Job;
+use crate::remote::reply::Reply;
 use crate::signals::{Calls, SIGCHLD, SIGHUP, SIGINT, SIGTERM, heeded};
 use crate::text::output::complain;
 use crate::values::{Count, parse};
 use beanpole::protocol::Seconds;
 use clap::{Args, ValueHint, value_parser};
-use held::{Held, PRECEDENCE};
+use held::{Given, Held, PRECEDENCE};
 use process::Process;
 use rustix::process::Signal;
 use std::ffi::OsString;
@@ -114,6 +114,7 @@ impl Run for Work {
                     common,
                     calls,
                     client: None,
+                    command: WITH_STATS,
                     failures: 0,
                 };
                 slot.run().unwrap_or_else(|failure| common.breaks(failure));
@@ -266,6 +267,8 @@ struct Slot {
     common: &'static Common,
     calls: &'static Calls,
     client: Option<Client>,
+    /// The command by which it asks for a job.
+    command: &'static str,
     /// How many attempts to connect have failed in a row.
     failures: u32,
 }
@@ -292,6 +295,8 @@ struct Tries {
     rounds: u64,
 }
 
+/// It tells what the command for a job gets in its environment.
+const WITH_STATS: &str = "reserve-with-stats";
 /// The wait for a job begins again after this many seconds, so that a dead
 /// connection is noticed.
 const WAIT: u64 = 60;
@@ -314,15 +319,15 @@ impl Slot {
     /// Works until the run ends. An error means that the slot cannot go on.
     fn run(mut self) -> Outcome<()> {
         while self.common.may_begin()
-            && let Some((client, job)) = self.reserve()?
+            && let Some((client, given)) = self.reserve()?
         {
-            self.work_on(client, job)?;
+            self.work_on(client, given)?;
         }
         Ok(())
     }
 
     /// The next job, with the connection that holds it. `None` ends the slot.
-    fn reserve(&mut self) -> Outcome<Option<(Client, Job)>> {
+    fn reserve(&mut self) -> Outcome<Option<(Client, Given)>> {
         while !self.common.stops() {
             match self.try_to_reserve() {
                 Ok(Some(job)) => return Ok(self.client.take().map(|client| (client, job))),
@@ -340,7 +345,7 @@ impl Slot {
     }
 
     /// Waits for a job for a while, or until the run is to stop.
-    fn try_to_reserve(&mut self) -> Outcome<Option<Job>> {
+    fn try_to_reserve(&mut self) -> Outcome<Option<Given>> {
         let common = self.common;
         while common.is_adrift() && !common.stops() {
             self.rest(LOOK);
@@ -354,8 +359,9 @@ impl Slot {
             self.rest(PRECEDENCE);
         }
         let wait = if common.options.all { 0 } else { WAIT };
-        client.queue(format_args!("reserve-with-timeout {wait}"));
-        let until = Instant::now() + Duration::from_secs(wait) + common.patience;
+        let asked = Instant::now();
+        client.queue(format_args!("{} {wait}", self.command));
+        let until = asked + Duration::from_secs(wait) + common.patience;
         while !common.stops() {
             let reply = match client.wait(Some(until), &[self.calls.as_fd()])? {
                 Event::Reply(reply) => client.understand(reply)?,
@@ -365,13 +371,19 @@ impl Slot {
                     continue;
                 }
             };
-            let job = client::job("reserve-with-timeout", reply)?;
-            if job.is_none() {
+            if reply == Reply::BadFormat && self.command == WITH_STATS {
+                // Another server, such as beanstalkd.
+                self.command = "reserve-with-timeout";
+                client.queue(format_args!("{} {wait}", self.command));
+                continue;
+            }
+            let given = client::job_with_facts(self.command, reply)?;
+            if given.is_none() {
                 // A pattern may mean more tubes by now.
                 common.watch(&mut client)?;
             }
             self.client = Some(client);
-            return Ok(job);
+            return Ok(given.map(|(job, facts)| Given { job, facts, asked }));
         }
         // The connection is closed. If a job is on its way to us, the server
         // makes it ready again.
@@ -395,10 +407,10 @@ impl Slot {
         }
     }
 
-    fn work_on(&mut self, client: Client, job: Job) -> Outcome<()> {
-        let id = job.id;
+    fn work_on(&mut self, client: Client, given: Given) -> Outcome<()> {
+        let id = given.job.id;
         let address = client.address.clone();
-        let mut held = match Held::new(self.common, client, job) {
+        let mut held = match Held::new(self.common, client, given) {
             Ok(held) => held,
             Err(failure @ Failure::Refused(_)) => return Err(failure),
             Err(reason) => {
