@@ -1,4 +1,6 @@
-// Readers of YAML take each name in `stats-tube` for a text: names.js PORT
+// Readers of YAML take each name in `stats-tube` for a text: names.js PORT FILE
+// FILE gets the names and replies, for readers in other languages.
+const fs = require("fs");
 const net = require("net");
 const yaml = require("yaml");
 const readers = {
@@ -32,6 +34,7 @@ socket.on("end", () => {
       if (found !== name) complain(reader, "takes", line, "for", found);
     }
   });
+  fs.writeFileSync(process.argv[3], JSON.stringify(names.map((name, at) => [name, documents[at]])));
   console.log(`names: ${names.length} of tubes, ${Object.keys(readers).length} readers of YAML, ${wrong} wrong`);
   process.exitCode = wrong ? 1 : 0;
 });
