@@ -83,6 +83,32 @@ fn why_names_the_limit_that_keeps_ready_jobs_from_workers() {
 }
 
 #[test]
+fn a_tube_that_is_full_or_whose_jobs_expire_is_named() {
+    let program = support::program("beanpoled");
+    let scene = Scene::start(&program, &["--max-jobs-per-tube", "2"]);
+    scene.tell("$ beanpole put -q -t mail one; beanpole put -q -t mail --expire 1 old");
+    scene.await_stat("jobs-expired", 1);
+    scene.tell(
+        "
+        $ beanpole check
+        BEANSTALK OK: ready 1, reserved 0, delayed 0, buried 0, full 0, <any>
+        $ beanpole put -q -t mail two
+        $ beanpole put -q -t mail three
+        ! beanpole put: body 1: the server has no room for it (OUT_OF_MEMORY)
+        [4]
+        $ beanpole check
+        BEANSTALK CRITICAL: full 1: mail (limit 0) | <any>
+        [2]
+        $ beanpole why mail
+        mail: It is full: puts are refused while it has 2 jobs. Of its jobs, 1 expired untaken. Nobody watches it; 2 jobs are ready.
+        [1]
+        $ beanpole metrics | grep -e 'tube_jobs_limit{' -e 'by_tubes_total{' -e 'expired_total{' | grep mail
+        beanstalk_tube_jobs_expired_total{tube=\"mail\",server=\"127.0.0.1:PORT\"} 1
+        beanstalk_tube_jobs_limit{tube=\"mail\",server=\"127.0.0.1:PORT\"} 2",
+    );
+}
+
+#[test]
 fn why_check_and_top_name_a_job_that_makes_workers_crash() {
     on_each_server(&[], |scene| {
         scene.tell("$ beanpole put -q -t mail -d 100000 later\n$ beanpole put -q -t mail poison");

@@ -12,9 +12,10 @@ use crate::remote::address::Server;
 use crate::remote::client::{Client, ask_all};
 use crate::remote::facts::{Facts, State};
 use crate::remote::patterns::{Pattern, Patterns};
-use crate::remote::trouble::Refusal;
+use crate::remote::trouble::{Refusal, is_full};
 use crate::remote::tubes::Sample;
 use crate::text::json::{Json, json, line};
+use crate::text::listed;
 use crate::text::output::print;
 use crate::values::{Parse, parse};
 use beanpole::protocol::Seconds;
@@ -291,9 +292,11 @@ impl Check {
         // The jobs of each tube cost requests for each, so they are asked for only if
         // they are wanted.
         let wants_jobs = self.age_max.or(self.tries_max).is_some();
-        let sample = match tubes.is_empty() && !wants_jobs {
+        let server = client.server_stats()?;
+        let is_bounded = server.number("max-jobs-per-tube") > 0;
+        let sample = match tubes.is_empty() && !wants_jobs && !is_bounded {
             true => Sample {
-                server: client.server_stats()?,
+                server,
                 ..Sample::default()
             },
             false => Sample::once(client, &patterns, wants_jobs)?,
@@ -307,6 +310,22 @@ impl Check {
         let counts = State::ALL.into_iter().zip(limits);
         let counts = counts.map(|(state, limit)| Reading::new(state.name(), jobs(state), limit));
         let mut readings: Vec<_> = counts.collect();
+        let full = sample.tubes.iter().filter(|(_, facts)| is_full(facts));
+        let full: Vec<_> = full.map(|(name, _)| name.as_str()).collect();
+        if is_bounded {
+            let none = Limit {
+                critical: Some(0),
+                ..Limit::default()
+            };
+            readings.push(Reading {
+                about: if full.is_empty() {
+                    String::new()
+                } else {
+                    format!(": {}", listed(&full))
+                },
+                ..Reading::new("full", full.len() as u64, Some(none))
+            });
+        }
         if self.age_max.is_some() {
             let next = sample.next.iter().map(|job| job.age);
             // The last one may be much older, if jobs of smaller priorities keep coming.

@@ -18,6 +18,8 @@ use std::time::Duration;
 /// The kinds of trouble, the worst last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
+    /// Jobs expire, and others are ready.
+    Expires,
     /// The next ready job is old.
     Old,
     /// The last ready job is old, and others go before it that were put later.
@@ -36,6 +38,8 @@ pub enum Kind {
     /// Jobs time out, in the last ten minutes or at not many more reservations.
     TimesOut,
     Buried,
+    /// The tube has as many jobs as it may have: puts are refused.
+    Full,
     /// Jobs are ready, and no client watches the tube.
     Unwatched,
     /// A job was reserved often and never done: its worker is lost each time, or takes
@@ -82,11 +86,13 @@ impl Trouble {
         let is_limited = ready > 0 && paused == 0 && facts.number("current-waiting") > 0;
         let still = now.saturating_sub(tube.moved);
         let suspect = tube.suspect.as_ref();
+        let expired = facts.number("total-expired");
         let growth = tube.growth.as_ref();
         #[rustfmt::skip]
         let table = [
             (Kind::Fails, suspect.map(|job| format!("job {} fails at each of {} tries", job.id, job.reserves))),
             (Kind::Unwatched, (ready > 0 && facts.watching() == 0).then(|| "nobody watches".into())),
+            (Kind::Full, is_full(facts).then(|| "full".into())),
             (Kind::Buried, (buried > 0).then(|| format!("{buried} buried"))),
             (Kind::TimesOut, (timeouts >= OFTEN && may_time_out).then(|| format!("{timeouts} timeouts"))),
             (Kind::Held, (paused > 0 && ready > 0).then(pause)),
@@ -96,6 +102,7 @@ impl Trouble {
             (Kind::Still, (ready > 0 && still >= STILL).then(|| format!("no delete for {}", span(still.as_secs())))),
             (Kind::Starves, starving(tube, OLD).map(|age| format!("a job waits behind others for {}", span(age)))),
             (Kind::Old, tube.age.filter(|age| *age >= OLD).map(|age| format!("oldest job {}", span(age)))),
+            (Kind::Expires, (ready > 0 && expired > 0).then(|| format!("{expired} expired"))),
         ];
         let found = table.into_iter();
         let found = found.filter_map(|(kind, words)| words.map(|words| Trouble { kind, words }));
@@ -117,6 +124,12 @@ impl Growth {
 fn starving(tube: &Tube, least: u64) -> Option<u64> {
     let behind = tube.age.unwrap_or(0).saturating_add(LATE);
     tube.last_age.filter(|age| *age >= least && *age > behind)
+}
+
+/// Whether a tube has as many jobs as it may have.
+pub fn is_full(tube: &Facts) -> bool {
+    let most = tube.number("max-jobs");
+    most > 0 && tube.jobs_in(&State::ALL) >= most
 }
 
 /// How many of how many reservations of a tube have timed out, if it is no exception.
@@ -203,6 +216,16 @@ pub fn sentences(client: &mut Client, name: &TubeName, tube: &Tube) -> Outcome<V
     let next = near(client, name, State::Ready, SOME, IN_A_ROW)?;
     let held = held(client, name, reserved, next.first())?;
     let mut said = Vec::new();
+    if is_full(facts) {
+        let most = facts.number("max-jobs");
+        said.push(format!(
+            "It is full: puts are refused while it has {most} jobs."
+        ));
+    }
+    let expired = facts.number("total-expired");
+    if expired > 0 {
+        said.push(format!("Of its jobs, {expired} expired untaken."));
+    }
     said.extend(failing(name, held.iter().chain(&next)));
     if paused > 0 {
         let (left, ready) = (span(paused), jobs(ready, "ready"));
