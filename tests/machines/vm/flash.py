@@ -83,14 +83,14 @@ def fill_and_drain(machine, mount, *options):
 def jffs2(work, program):
     with Machine(work, program, flash=4) as machine:
         fill_and_drain(machine, "modprobe jffs2; mount -t jffs2 mtd0 /mnt", "-f", "50")
-    with Machine(work, program, flash=16) as machine:
+    with Machine(work, program, flash=4) as machine:
         fill_and_drain(machine, "modprobe jffs2; mount -t jffs2 mtd0 /mnt", "-f", "0")
 
 
 @scenario
 def ubifs(work, program):
-    for megabytes, sync in [(10, "50"), (32, "0")]:
-        disk = os.path.join(work, f"volume{megabytes}")
+    for megabytes, sync in [(10, "50"), (10, "0")]:
+        disk = os.path.join(work, f"volume{sync}")
         make_volume(disk, megabytes)
         with UbiMachine(work, program, memory=80 + megabytes, disk=disk) as machine:
             fill_and_drain(machine, f"attach() {ATTACH % (megabytes << 10)}; attach", "-f", sync)
@@ -126,12 +126,12 @@ def make_volume(image, megabytes):
 
 @scenario
 def f2fs(work, program):
-    on_disk(work, program, 64, "f2fs", ["mkfs.f2fs", "-q"])
+    on_disk(work, program, 48, "f2fs", ["mkfs.f2fs", "-q"])
 
 
 @scenario
 def vfat(work, program):
-    on_disk(work, program, 16, "vfat", ["mkfs.vfat"])
+    on_disk(work, program, 8, "vfat", ["mkfs.vfat"])
 
 
 def on_disk(work, program, megabytes, kind, mkfs):
@@ -147,15 +147,15 @@ def on_disk(work, program, megabytes, kind, mkfs):
 @scenario
 def ramfs(work, program):
     """File systems without a size: the root of a machine that boots into memory."""
-    with Machine(work, program, memory=128) as machine:
+    with Machine(work, program) as machine:
         for mount in ["ramfs ram", "tmpfs -o size=0 tmp"]:
             machine.shell(f"mount -t {mount} /mnt")
-            machine.start("-b", "/mnt")
+            machine.start("-b", "/mnt", "-s", "1048576")
             with machine.connect() as client:
                 for _ in range(60):
                     assert None not in client.put(*50 * [body_of(1)]), machine.log()
             machine.kill()
-            machine.start("-b", "/mnt")
+            machine.start("-b", "/mnt", "-s", "1048576")
             with machine.connect() as client:
                 assert list(client.peek(3000)) == [body_of(1)]
             machine.kill()
