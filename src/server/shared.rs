@@ -5,6 +5,7 @@ use super::clock::{self, Clock};
 use super::memory::Trim;
 use super::outbox::Client;
 use super::stream::Stream;
+use super::system::CLOSING;
 use super::timer::Sleep;
 use super::{Engine, HangupList, Limits, workers};
 use crate::binlog::{Binlog, Jobs, Lsn, max_put_len};
@@ -309,8 +310,8 @@ impl Shared {
         address: Option<IpAddr>,
     ) -> Result<Arc<Client>, (Stream, String)> {
         self.take_slot(stream, address).or_else(|(stream, _)| {
-            // A client that comes right after another one has left finds its slot free.
-            self.await_leavers(self.leavers(NOBODY));
+            // A client that comes right after another one has closed finds its slot free.
+            self.leavers(NOBODY);
             self.take_slot(stream, address)
         })
     }
@@ -321,21 +322,29 @@ impl Shared {
         address: Option<IpAddr>,
     ) -> Result<Arc<Client>, (Stream, String)> {
         // Who finds the connection in the engine finds it in the list of hang-ups, too.
-        let _leaving = self.leaving();
+        let leaving = self.leaving();
         let client = self.with_lock(|state, now| {
-            let count = state.clients.len();
+            // Some of those that leave hold no slot any more: their sockets close soon.
+            let leavers = leaving.keys().filter_map(|id| state.clients.get(id));
+            let closing = |address: Option<IpAddr>| {
+                let of_address = |one: &&Arc<Client>| address.is_none() || one.address == address;
+                leavers.clone().filter(of_address).take(CLOSING).count()
+            };
+            let count = state.clients.len() - closing(None);
             if count >= self.limits.max_connections {
                 let reason = format!("the limit of connections, {count}, is reached");
                 return Err((stream, reason));
             }
             if let (Some(address), Some(most)) = (address, self.limits.max_connections_per_address)
             {
-                let count = state.addresses.entry(address).or_default();
-                if *count >= most.get() {
+                let closing = closing(Some(address));
+                let all = state.addresses.entry(address).or_default();
+                let count = *all - closing;
+                if count >= most.get() {
                     let reason = format!("its address's limit of connections, {count}, is reached");
                     return Err((stream, reason));
                 }
-                *count += 1;
+                *all += 1;
             }
             let (id, timeout) = (state.engine.connect(), self.limits.idle_timeout);
             let mut client = Client::new(stream, id, self.binlog.clone(), timeout);
