@@ -168,9 +168,12 @@ impl Client {
         outbox.held()
     }
 
-    /// Frees the memory that is kept for the next replies.
-    pub fn trim(&self) {
-        self.outbox().shrink();
+    /// Frees the memory that is kept for the next replies. Returns how many bytes the
+    /// outbox holds.
+    pub fn trim(&self) -> usize {
+        let mut outbox = self.outbox();
+        outbox.shrink();
+        outbox.held()
     }
 
     /// Posts a list of tubes, which may be too long for memory: it is sent as it is

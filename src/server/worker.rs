@@ -227,6 +227,11 @@ impl<'a> Worker<'a> {
             let hangups = &self.shared.hangups_in_reserve;
             hangups.add(&client.stream.0, client.id.0)?;
         }
+        if self.held.bytes > 0 {
+            // They count until they are sent, and no longer.
+            self.client.flush()?;
+            self.count_held(0);
+        }
         self.client.await_answer()
     }
 
@@ -240,9 +245,9 @@ impl<'a> Worker<'a> {
     /// Frees all buffers that are empty.
     fn trim(&mut self) {
         self.batch.trim();
-        self.client.trim();
+        let unsent = self.client.trim();
         self.input.trim();
-        self.count_held(0);
+        self.count_held(unsent);
     }
 }
 
@@ -285,6 +290,7 @@ fn log_request(client: &Client, request: &Request, line: &[u8]) {
 mod tests {
     use super::*;
     use crate::engine::{Config, ConnectionId, Engine};
+    use crate::protocol::{Body, JobId};
     use crate::server::{Clock, Limits, Stream};
     use std::io::Write;
     use std::os::unix::net::UnixStream;
@@ -326,6 +332,13 @@ mod tests {
             worker.input.keep(0);
             worker.trim();
             assert_eq!(worker.held.bytes, 0);
+            // What it has not read yet counts: its job may be deleted.
+            let body = Body::new(&[b'x'; 60_000]);
+            worker
+                .client
+                .post(&mut vec![Reply::Found(JobId(1), body)], None);
+            worker.trim();
+            assert!(worker.held.bytes > 60_000);
         });
     }
 }

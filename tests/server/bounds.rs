@@ -50,14 +50,18 @@ fn lists_for_clients_that_do_not_read_take_no_memory() {
 // The bounds are glibc's; musl's allocator takes some ten bytes more for each.
 #[cfg(target_env = "gnu")]
 #[test]
-fn a_ready_job_takes_at_most_270_bytes_and_300_where_most_of_its_neighbours_are_deleted() {
+fn a_job_takes_at_most_199_bytes_and_290_where_most_of_its_neighbours_are_deleted() {
     const BODY: [u8; 100] = [b'x'; 100];
-    // How many jobs of each 320 remain, and how many bytes each of them may take.
-    for (kept, most, rounds) in [(320, 270, 300), (20, 300, 600)] {
+    // How many jobs of each 320 remain, their delay, and how many bytes each may take.
+    for (kept, delay, most, rounds) in
+        [(320, 0, 199, 300), (320, 1000, 199, 300), (20, 0, 290, 600)]
+    {
+        let put = String::from_utf8(put(&BODY)).expect("text");
+        let put = put.replacen("put 0 0", &format!("put 0 {delay}"), 1);
         let server = Server::start([]);
         let mut client = server.connect();
         let mut round = |first: usize| {
-            client.send(put(&BODY).repeat(320));
+            client.send(put.repeat(320));
             client.lines(320);
             let deleted = (0..320).filter(|job| job % (320 / kept) != 0);
             let deletes = deleted.map(|job| format!("delete {}\r\n", first + job));
