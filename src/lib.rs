@@ -188,9 +188,6 @@
 //!   call of the engine. Its cost is counted in *steps*: how many jobs, tubes and
 //!   connections the engine examines or changes.
 
-// The pages are for readers of the code.
-#![allow(rustdoc::private_intra_doc_links)]
-
 pub mod arguments;
 pub mod binlog;
 pub mod engine;
