@@ -188,7 +188,6 @@
 //!   call of the engine. Its cost is counted in *steps*: how many jobs, tubes and
 //!   connections the engine examines or changes.
 
-pub mod arguments;
 pub mod binlog;
 pub mod engine;
 mod lock;

@@ -1,13 +1,14 @@
 //! The command line of beanpoled: beanstalkd's options and some more.
 
-use crate::arguments::{self, to_os};
 use crate::binlog::{self, SyncMode};
 use crate::server::{Address, SocketAccess, find_port};
+use getopts::{Fail, Matches};
 use nix::libc::mode_t;
 use nix::sys::stat::Mode;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::num::NonZeroUsize;
 use std::ops::RangeInclusive;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -147,7 +148,7 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Invocation
             value => parser.optmulti(short, long, "", value),
         };
     }
-    let given = arguments::parse(&parser, arguments)?;
+    let given = split(&parser, arguments)?;
     // As with beanstalkd, the last one counts if an option is repeated.
     let last = |flag: &str| given.opt_strs(flag).pop();
     let last_position = |flag: &str| given.opt_positions(flag).pop();
@@ -238,6 +239,63 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Invocation
     })))
 }
 
+/// Takes the command line apart. Values and operands become texts that [`to_os`]
+/// turns back.
+fn split(
+    parser: &getopts::Options,
+    arguments: impl IntoIterator<Item = OsString>,
+) -> Result<Matches, String> {
+    let texts = arguments.into_iter().map(|argument| to_text(&argument));
+    parser.parse(texts).map_err(|fail| {
+        let (what, name) = match fail {
+            Fail::UnrecognizedOption(name) => ("unknown flag", name),
+            Fail::ArgumentMissing(name) => ("flag requires an argument", name),
+            Fail::UnexpectedArgument(name) => ("flag takes no argument", name),
+            Fail::OptionMissing(name) | Fail::OptionDuplicated(name) => {
+                ("flag given more than once", name)
+            }
+        };
+        format!("{what}: {}", shown(&name))
+    })
+}
+
+/// The name of an option as it is typed.
+fn shown(name: &str) -> String {
+    let dashes = if name.chars().count() == 1 { "-" } else { "--" };
+    format!("{dashes}{name}")
+}
+
+/// The character that represents byte 0; those for the other bytes follow.
+const FIRST_STAND_IN: u32 = 0xf700;
+
+/// The argument as text, which [`to_os`] turns back. If the argument is no text,
+/// such as the path of an old directory, each byte that is not ASCII becomes a
+/// special character.
+fn to_text(argument: &OsStr) -> String {
+    let is_stand_in = |character| ('\u{f700}'..='\u{f7ff}').contains(&character);
+    let is_plain = |text: &&str| !text.contains(is_stand_in);
+    if let Some(text) = argument.to_str().filter(is_plain) {
+        return text.into();
+    }
+    let stand_in = |&byte: &u8| match byte {
+        0..=127 => Some(char::from(byte)),
+        _ => char::from_u32(FIRST_STAND_IN + u32::from(byte)),
+    };
+    argument.as_bytes().iter().filter_map(stand_in).collect()
+}
+
+/// The argument that became this text.
+fn to_os(text: &str) -> OsString {
+    let mut bytes = Vec::with_capacity(text.len());
+    for character in text.chars() {
+        match u8::try_from(u32::from(character).wrapping_sub(FIRST_STAND_IN)) {
+            Ok(byte) => bytes.push(byte),
+            Err(_) => bytes.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes()),
+        }
+    }
+    OsString::from_vec(bytes)
+}
+
 /// Reads the value of an option, if it was given. The error names the option.
 fn value<T>(
     flag: &str,
@@ -245,7 +303,7 @@ fn value<T>(
     what: &str,
     read: impl Fn(&str) -> Option<T>,
 ) -> Result<Option<T>, String> {
-    let wrong = |text: &str| format!("{}: invalid {what}: {text}", arguments::shown(flag));
+    let wrong = |text: &str| format!("{}: invalid {what}: {text}", shown(flag));
     text.map(|text| read(&text).ok_or_else(|| wrong(&text)))
         .transpose()
 }
@@ -508,5 +566,20 @@ mod tests {
             assert!(usage.contains(&format!("-{short}")));
             assert!(usage.contains(long));
         }
+    }
+
+    #[test]
+    fn an_argument_of_any_bytes_is_unchanged_by_conversion_to_text_and_back() {
+        for bytes in [
+            &b""[..],
+            b"plain",
+            "é\u{f700}\u{f7ff}😀".as_bytes(),
+            b"\xff\x00a\xc3",
+            b"\xf0\x9f",
+        ] {
+            let argument = OsStr::from_bytes(bytes);
+            assert_eq!(to_os(&to_text(argument)), argument);
+        }
+        assert_eq!(to_text(OsStr::new("é")), "é");
     }
 }

@@ -100,10 +100,6 @@ impl<S: Read + Write> Client<S> {
         self.0.get_ref()
     }
 
-    pub fn into_stream(self) -> S {
-        self.0.into_inner()
-    }
-
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
         self.try_send(bytes).expect("a server that reads");
     }
