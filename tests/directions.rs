@@ -127,10 +127,9 @@ fn no_modules_depend_on_each_other_in_a_cycle() {
 }
 
 #[test]
-fn no_command_of_the_companion_uses_another_except_that_the_console_uses_metrics() {
+fn no_command_of_the_companion_uses_another() {
     for (command, others) in names_of("src/companion/commands", "crate::commands::") {
-        let is_served = command == "console" && others.iter().eq(["metrics"]);
-        assert!(others.is_empty() || is_served, "{command} names {others:?}");
+        assert!(others.is_empty(), "{command} names {others:?}");
     }
 }
 

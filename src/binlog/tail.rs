@@ -13,8 +13,8 @@
 //!
 //! **Room.** *A put is admitted only if two prepared segments of full length are left
 //! after it. Everything else may use them, and compaction gives them back.* Besides,
-//! on a disk that is nearly full, *a put is refused while so little is free or
-//! garbage that compaction would have to move too much for each put* ([`fits`](Tail::fits)).
+//! on a disk that is nearly full, *a put is refused while live jobs take so much of it
+//! that compaction would move many of them for each put* ([`fits`](Tail::fits)).
 //!
 //! A *prepared segment* is a file in which a segment can begin without asking the
 //! disk for anything. Its *full length* is `-s`; while there is a longer segment, or

@@ -12,7 +12,8 @@
 //!   if it had come alone. They are answered in the same order.
 //! - With a binlog, a reply waits until what it says is as durable as the options
 //!   of the server promise. `INSERTED`, `DELETED`, `RELEASED`, `BURIED` and
-//!   `KICKED` wait for their own change. `RESERVED`, `FOUND` and the answer to
+//!   `KICKED` wait for their own change, and `NOT_FOUND` for all changes made
+//!   before it, since one of them may be why nothing is found. `RESERVED`, `FOUND` and the answer to
 //!   `stats-job` wait for the put of that job, which usually was durable long
 //!   before. The answer to `list-jobs` waits for all changes made before it.
 //!   `TOUCHED` promises nothing that outlives the process.

@@ -464,10 +464,15 @@ fn is_known(line: &str) -> bool {
 }
 
 #[test]
-fn the_model_knows_every_command_of_the_server() {
+fn the_model_executes_every_command_of_the_server() {
     for command in beanpole::protocol::command::names() {
+        let is_executed = |numbers| {
+            let mut model = Model::new(0, 1, None);
+            let client = model.connect();
+            let line = format!("{command}{}", " 1".repeat(numbers));
+            model.command(client, &line).is_some()
+        };
         // The model closes the connection before it looks at a line.
-        let is_quit = command == "quit";
-        assert!(is_quit || is_known(&format!("{command} ")), "{command}");
+        assert!(command == "quit" || (0..5).any(is_executed), "{command}");
     }
 }

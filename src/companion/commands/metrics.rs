@@ -1,5 +1,5 @@
 //! `metrics`: the statistics as text for Prometheus. The text is printed, put
-//! into a file for a textfile collector, or served by HTTP; the console serves it, too.
+//! into a file for a textfile collector, or served by HTTP.
 //!
 //! The names of counters end in `_total`; units are seconds and bytes. What a
 //! server does not report is left out. `beanstalk_up` says whether a server
