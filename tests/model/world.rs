@@ -445,11 +445,14 @@ fn engine(model: &Model) -> Engine {
 }
 
 /// The job when its delay is over, if it is: a log is not told of that, since
-/// the end is known.
+/// the end is known. When the job of a tombstone was created is of no use to anybody,
+/// and not kept.
 fn settled(mut job: StoredJob, now: Time) -> StoredJob {
-    let state = &mut job.fields.state;
-    if matches!(*state, StoredState::Delayed { until } if until <= now) {
-        *state = StoredState::Ready;
+    let fields = &mut job.fields;
+    match fields.state {
+        StoredState::Delayed { until } if until <= now => fields.state = StoredState::Ready,
+        StoredState::Deleted { .. } => fields.created_at = Time::default(),
+        _ => {}
     }
     job
 }
