@@ -207,7 +207,7 @@ dist:
 deb: all
 	rm -rf target/deb
 	$(MAKE) install DESTDIR=target/deb PREFIX=/usr ZSHDIR=/usr/share/zsh/vendor-completions
-	HOMEPAGE=$(HOMEPAGE) src/packaging/deb target/deb $(VERSION) target
+	HOMEPAGE=$(HOMEPAGE) src/packaging/deb target/deb target
 
 clean:
 	$(CARGO) clean
