@@ -196,8 +196,9 @@ impl<'a> Life<'a> {
                 let (Ok(()) | Err(_)) = self.client.try_send("quit\r\n");
             }
             2 if !self.has_unread => {
+                let mut socket = socket(&self)?;
                 self.client.try_send("quit\r\n")?;
-                read_to_end(&mut self.client.into_stream())?;
+                read_to_end(&mut socket)?;
             }
             3 => {
                 let mut socket = socket(&self)?;
