@@ -38,7 +38,11 @@ pub fn open(files: &[(u32, &[u8])]) {
         }
         for (number, bytes) in files {
             // Whose file it is, is its name.
-            let name = if bytes.starts_with(b"beanpole") { "segment" } else { "binlog" };
+            let name = if bytes.starts_with(b"beanpole") {
+                "segment"
+            } else {
+                "binlog"
+            };
             fs::write(path.join(format!("{name}.{number}")), bytes).expect("room in memory");
         }
         check(path);

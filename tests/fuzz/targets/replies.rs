@@ -5,8 +5,8 @@
 #![no_main]
 
 use companion::remote::address::Address;
-use companion::remote::reply::{LARGEST_BODY, Parsed, RawReply};
 use companion::remote::facts::{Facts, JobFacts, tubes};
+use companion::remote::reply::{LARGEST_BODY, Parsed, RawReply};
 use companion::text::json;
 use libfuzzer_sys::fuzz_target;
 
