@@ -313,17 +313,13 @@ impl Check {
         let full = sample.tubes.iter().filter(|(_, facts)| is_full(facts));
         let full: Vec<_> = full.map(|(name, _)| name.as_str()).collect();
         if is_bounded {
-            let none = Limit {
-                critical: Some(0),
-                ..Limit::default()
-            };
             readings.push(Reading {
                 about: if full.is_empty() {
                     String::new()
                 } else {
                     format!(": {}", listed(&full))
                 },
-                ..Reading::new("full", full.len() as u64, Some(none))
+                ..Reading::new("full", full.len() as u64, most("0").ok())
             });
         }
         if self.age_max.is_some() {

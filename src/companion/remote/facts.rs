@@ -23,21 +23,16 @@ impl Facts {
     /// What `stats-job` would show of a job that `reserve-with-stats` has just given, by the
     /// words that follow its length; `None` if it has options, since it shows more of these.
     pub fn of_reserved(id: JobId, told: &[&str]) -> Option<Facts> {
-        const KEYS: [&str; 10] = [
-            "tube", "pri", "age", "delay", "ttr", "reserves", "timeouts", "releases", "buries",
-            "kicks",
-        ];
-        let told: &[&str; KEYS.len()] = told.try_into().ok()?;
+        let keys = "tube pri age delay ttr reserves timeouts releases buries kicks".split(' ');
+        if told.len() != keys.clone().count() {
+            return None;
+        }
         let mut facts = Facts::default();
         facts.add_missing("id", id);
-        for (key, value) in KEYS.iter().zip(told) {
-            facts.add_missing(key, value);
-            match *key {
-                "tube" => facts.add_missing("state", State::Reserved.name()),
-                "ttr" => facts.add_missing("time-left", value),
-                _ => {}
-            }
-        }
+        keys.zip(told)
+            .for_each(|(key, value)| facts.add_missing(key, value));
+        facts.add_missing("time-left", facts.text("ttr").to_owned());
+        facts.add_missing("state", State::Reserved.name());
         Some(facts)
     }
 
