@@ -370,7 +370,6 @@ impl Shared {
     pub fn leavers(&self, asker: ConnectionId) -> Vec<(ConnectionId, Time)> {
         let mut leaving = self.leaving();
         let now = self.clock.now();
-        leaving.retain(|_, until| *until > now);
         let found = self.hangups.take();
         if !found.is_empty() {
             // `leave` frees the slot before it looks for the client in this list.
@@ -385,7 +384,7 @@ impl Shared {
             false => NOBODY,
         };
         let leavers = leaving.range(..end).map(|(id, until)| (*id, *until));
-        leavers.collect()
+        leavers.filter(|(_, until)| *until > now).collect()
     }
 
     /// Waits until these clients have left, but not for those that take long: they may not
