@@ -137,6 +137,8 @@ fn bury_with_wait_reports_a_job_that_stays_reserved_and_leaves_it() {
             ! beanpole bury: job 1 is reserved by another connection, and only that may act on it
             [1]",
         );
+        // What it has asked for holds until its connection has left.
+        scene.await_stat("current-connections", 2);
         held.close();
         scene.await_stat("current-jobs-ready", 1);
     });
