@@ -1,7 +1,8 @@
 /* Preloaded into a server, this makes its machine slow and unreliable: around the calls
  * by which it deals with clients and files, threads sleep for a moment now and then, and
  * some calls fail, or do only a part, in the ways that their manuals allow. What fails
- * here never costs a client its connection, and never a record of the log. */
+ * here never costs a client its connection, and never a record of the log: so no call that
+ * sends fails, since a client that takes no more is a slow one. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -114,15 +115,4 @@ ssize_t recv(int socket, void *to, size_t length, int flags)
     return count;
 }
 
-ssize_t send(int socket, const void *from, size_t length, int flags)
-{
-    REAL(send);
-    dawdle();
-    if (one_in(20))
-        return fails(one_in(2) ? EINTR : EAGAIN);
-    ssize_t count = real(socket, from, one_in(20) ? (length + 1) / 2 : length, flags);
-    int error = errno;
-    dawdle();
-    errno = error;
-    return count;
-}
+SLOW(ssize_t, send, (int a, const void *b, size_t c, int d), (a, b, c, d))
