@@ -20,11 +20,14 @@ const OWN: &[&str] = &[
 const ADDED: &[&str] = &[
     "binlog-live-size",
     "binlog-size",
+    "jobs-expired",
     "max-connections",
+    "max-jobs-per-tube",
     "max-memory",
     "memory-used",
     "put-refusal",
     "puts-refused",
+    "puts-refused-by-tubes",
 ];
 
 /// Replies in a form that is the same for both servers if they agree.
