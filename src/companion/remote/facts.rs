@@ -23,17 +23,38 @@ impl Facts {
     /// What `stats-job` would show of a job that `reserve-with-stats` has just given, by the
     /// words that follow its length; `None` if it has options, since it shows more of these.
     pub fn of_reserved(id: JobId, told: &[&str]) -> Option<Facts> {
-        let keys = "tube pri age delay ttr reserves timeouts releases buries kicks".split(' ');
-        if told.len() != keys.clone().count() {
+        let &[
+            tube,
+            pri,
+            age,
+            delay,
+            ttr,
+            reserves,
+            timeouts,
+            releases,
+            buries,
+            kicks,
+        ] = told
+        else {
             return None;
-        }
-        let mut facts = Facts::default();
-        facts.add_missing("id", id);
-        keys.zip(told)
-            .for_each(|(key, value)| facts.add_missing(key, value));
-        facts.add_missing("time-left", facts.text("ttr").to_owned());
-        facts.add_missing("state", State::Reserved.name());
-        Some(facts)
+        };
+        let facts = [
+            ("id", &*id.to_string()),
+            ("tube", tube),
+            ("state", State::Reserved.name()),
+            ("pri", pri),
+            ("age", age),
+            ("delay", delay),
+            ("ttr", ttr),
+            ("time-left", ttr),
+            ("reserves", reserves),
+            ("timeouts", timeouts),
+            ("releases", releases),
+            ("buries", buries),
+            ("kicks", kicks),
+        ];
+        let facts = facts.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        Some(Facts(facts.into()))
     }
 
     /// The value of this key.
