@@ -38,23 +38,12 @@ impl Facts {
         else {
             return None;
         };
-        let facts = [
-            ("id", &*id.to_string()),
-            ("tube", tube),
-            ("state", State::Reserved.name()),
-            ("pri", pri),
-            ("age", age),
-            ("delay", delay),
-            ("ttr", ttr),
-            ("time-left", ttr),
-            ("reserves", reserves),
-            ("timeouts", timeouts),
-            ("releases", releases),
-            ("buries", buries),
-            ("kicks", kicks),
-        ];
-        let facts = facts.map(|(key, value)| (key.to_owned(), value.to_owned()));
-        Some(Facts(facts.into()))
+        let document = format!(
+            "id: {id}\ntube: {tube}\nstate: reserved\npri: {pri}\nage: {age}\n\
+             delay: {delay}\nttr: {ttr}\ntime-left: {ttr}\nreserves: {reserves}\n\
+             timeouts: {timeouts}\nreleases: {releases}\nburies: {buries}\nkicks: {kicks}"
+        );
+        Facts::parse(document.as_bytes()).ok()
     }
 
     /// The value of this key.
