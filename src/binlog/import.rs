@@ -138,13 +138,13 @@ impl TheirFiles {
             match file.and_then(|file| Ok((file.mark()?, file))) {
                 Ok((mark, file)) if copies.taken.contains(&mark) => taken.push(file),
                 found => {
+                    let found = found.map(|(mark, file)| (marks.push(mark), new.push(file)));
+                    flaws.extend(found.err());
                     if let Some(missing) = next.filter(|next| *next < number) {
                         // beanstalkd removes its files in their order.
                         flaws.push(Error::missing(missing, number - 1, their_name));
                     }
                     next = number.checked_add(1);
-                    let found = found.map(|(mark, file)| (marks.push(mark), new.push(file)));
-                    flaws.extend(found.err());
                     continue;
                 }
             }

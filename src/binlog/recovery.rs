@@ -81,15 +81,19 @@ pub struct Survey {
 impl Survey {
     /// Finds the segments in a directory. The newest one says in its header or in a later
     /// mark which is the oldest that is needed. So the newest one is read twice: the first
-    /// time only its marks count, which say where to begin.
+    /// time only its marks count, which say where to begin. (An older one, if that cannot be
+    /// read, may name some that have become obsolete and were removed since.)
     pub fn of(storage: &Arc<dyn Storage>) -> Result<Survey, Error> {
         let mut files = Found::all(storage)?;
-        let (mut flaws, mut needed) = (Vec::new(), None);
-        for found in files.values().rev().flatten() {
-            needed = oldest_needed(found, &mut flaws)?;
+        let (mut flaws, mut needed, mut by_newest) = (Vec::new(), None, true);
+        for found in files.values().rev() {
+            if let Ok(found) = found {
+                needed = oldest_needed(found, &mut flaws)?;
+            }
             if needed.is_some() {
                 break;
             }
+            by_newest = false;
         }
         if files.is_empty()
             && let Some(name) = shows_loss(&**storage)?
@@ -98,19 +102,21 @@ impl Survey {
                 "all segments are missing, though {name} shows that there were some; nothing was changed; put them back, or {REPAIR}"
             )));
         }
-        let mut next = needed.unwrap_or(0);
-        let left = files.split_off(&next);
+        let left = files.split_off(&needed.unwrap_or(0));
         let (obsolete, mut segments) = (files.into_values().collect(), Vec::new());
+        let (mut next, mut missing) = (needed.filter(|_| by_newest), Vec::new());
         for (number, found) in left {
-            if next < number && needed.is_some() {
-                flaws.push(Error::missing(next, number - 1, segment_name));
+            if let Some(first) = next.filter(|next| *next < number) {
+                missing.push(Error::missing(first, number - 1, segment_name));
             }
-            next = number.saturating_add(1);
+            next = number.checked_add(1);
             match found {
                 Ok(found) => segments.push(found),
                 Err(error) => flaws.push(error),
             }
         }
+        // What could not be read comes first: it may be what says that nothing is missing.
+        flaws.append(&mut missing);
         Ok(Survey {
             segments,
             obsolete,

@@ -3,12 +3,14 @@
 
 use crate::disk::{Disk, Forbidden, Random, Survival};
 use crate::model::{History, Jobs, SIZE, Server, open, refusal, start, start_with};
+use beanpole::binlog::recovery::Survey;
+use beanpole::binlog::storage::Storage;
 use beanpole::binlog::{Event, SyncMode};
 use beanpole::engine::{Change, StoredJob};
 use beanpole::protocol::{Body, JobId};
 use std::io::ErrorKind;
 use std::ops::Range;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 
 /// A log of several segments, in which each change is synced. It is closed in
 /// order, or not.
@@ -223,6 +225,30 @@ fn a_missing_segment_is_named() {
     for name in &prepared {
         assert_eq!(open(&without(&disk, [name])).jobs, jobs);
     }
+}
+
+/// The one before it still names older ones, which were removed since.
+#[test]
+fn a_newest_segment_that_cannot_be_read_is_named_rather_than_those_that_were_removed() {
+    let (disk, ..) = log(true);
+    let mut server = Server::open(&disk);
+    let oldest = |server: &Server| server.log.stats().oldest_index;
+    while oldest(&server) < 3 {
+        let id = *server.jobs.keys().next().unwrap();
+        server.delete(id);
+        assert!(server.commit());
+        server.log.flush_and_recycle().unwrap();
+    }
+    assert!(oldest(&server) < server.log.stats().current_index);
+    let newest = format!("segment.{}", server.log.stats().current_index);
+    let copy = copy_of(&disk);
+    copy.forbid(&newest, Forbidden::Everything);
+    assert_refusal(
+        &copy,
+        &format!("cannot open {newest} in the binlog directory"),
+    );
+    let storage: Arc<dyn Storage> = Arc::new(copy);
+    assert_eq!(Survey::of(&storage).unwrap().flaws.len(), 1);
 }
 
 /// Flash may show what was not written as bytes FF. A frame that says that the
