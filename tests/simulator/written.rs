@@ -13,6 +13,9 @@ const FAILS: Fault = Fault::Fails {
     for_good: false,
 };
 
+/// No client does so much before it disconnects.
+const HAS_LEFT: usize = 100;
+
 /// The names of the histories, and what happens in them.
 pub fn all() -> Vec<(&'static str, Plan)> {
     let first = "put 0 0 60 5\r\nfirst";
@@ -68,6 +71,28 @@ pub fn all() -> Vec<(&'static str, Plan)> {
                 waits_for_the_other(),
                 waits_for_the_other(),
             ]),
+        ),
+        // The first one asks and closes at once: it waits for none that came after it. The
+        // process stalls before the last one asks: that counts as time that it waited.
+        (
+            "who is there is told when those have left that had closed before",
+            Plan {
+                is_shared: true,
+                ..plan(vec![
+                    vec![
+                        asks(&["list-tube-used"]),
+                        Action::Awaits(1, HAS_LEFT),
+                        says(&["list-tubes"]),
+                    ],
+                    vec![Action::Awaits(0, 1), asks(&[first, "reserve"])],
+                    vec![Action::Awaits(1, HAS_LEFT), asks(&["stats-tube default"])],
+                    vec![
+                        Action::Awaits(1, HAS_LEFT),
+                        Action::Causes(Incident::Stalls { is_replaced: false }),
+                        asks(&["peek-ready"]),
+                    ],
+                ])
+            },
         ),
         // While another thread sends a worker's reply, that worker has the next one
         // ready.

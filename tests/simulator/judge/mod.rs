@@ -539,14 +539,17 @@ impl Judge {
     /// asked must have left, unless that takes long.
     fn check_who_is_there(&self, id: ConnectionId, asked_at: u64) {
         let caller = &self.callers[self.links[&id.0]];
-        // Once it has hung up itself, it waits only for those that came before it.
-        let end = caller.is_over_at.map_or(u64::MAX, |_| id.0);
+        // Once it has hung up itself, it waits only for those that came before it. The
+        // server may have seen that before the judge was told when it was.
+        let end = if caller.is_done { id.0 } else { u64::MAX };
         for other in self
             .links
             .range(..end)
             .map(|(_, other)| &self.callers[*other])
         {
-            let is_late = |left: u64| threads::now() >= left + AWAITED_FOR;
+            // A stall of the process is part of the time that the server has waited.
+            let is_late =
+                |left: u64| threads::now() >= left + AWAITED_FOR || world::stalled_after(left);
             let was_there = other.accepted_at < asked_at;
             let is_awaited = |left: u64| was_there && left < asked_at && !is_late(left);
             assert!(
