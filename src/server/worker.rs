@@ -260,7 +260,7 @@ fn complete(reply: &mut Reply, shared: &Shared, client: &Client) {
     match reply {
         Reply::OutOfMemory => log::client_warning(
             &client.stream,
-            format_args!("refused for want of room: OUT_OF_MEMORY"),
+            format_args!("refused: OUT_OF_MEMORY ('beanpole why' says what is full)"),
         ),
         // These differ between runs, and a simulated run must be reproducible.
         Reply::ServerStats(_) | Reply::Connections(_) if cfg!(simulated) => {}
