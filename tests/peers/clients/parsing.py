@@ -11,6 +11,7 @@ client may be there meanwhile.
 import re
 import socket
 import sys
+from operator import itemgetter
 
 import yaml
 
@@ -265,6 +266,76 @@ def counters():
     same({key: after[key] - before[key] for key in counted}, expected, "counters")
 
 
-for story in [names_of_tubes, jobs_and_tubes, attempts, statistics, counters]:
+def consoles():
+    """beanstalk_console 3ece4d7 and aurora 8ddad1a: what they ask when someone searches,
+    pauses, kicks, deletes or moves jobs in them, and what they find."""
+
+    def job(reply):
+        found = re.search(rb"(?:FOUND|RESERVED) (\d+) \d+\r\n(.*)\r\n$", reply, re.S)
+        return found and (int(found[1]), found[2].decode())
+
+    def found(cut, tube, state, id):
+        """The job, if it is in this tube and state."""
+        about = ask(f"stats-job {id}")
+        is_here = about.startswith(b"OK ") and itemgetter("tube", "state")(cut(about)) == (tube, state)
+        return job(ask(f"peek {id}")) if is_here else None
+
+    def beanstalk_console(tube, text):
+        """Looks from the first job of each state on, as far as the counts of jobs and of
+        delete go together."""
+        for state in ["ready", "delayed", "buried"]:
+            counts = php(ask("stats"))
+            last = sum(int(counts[key]) for key in ["cmd-delete", *(f"current-jobs-{each}" for each in STATES[1:])])
+            first = job(ask(f"use {tube}", f"peek-{state}"))
+            for id in range(first[0], last + 1) if first else []:
+                if (here := found(php, tube, state, id)) and text in here[1]:
+                    yield state, here[1]
+
+    def aurora(tube, text):
+        """Looks at all jobs since the server's start, the latest first."""
+        for state in ["ready", "delayed", "buried"]:
+            for id in range(int(go(ask("stats"))["total-jobs"]), 0, -1):
+                if (here := found(go, tube, state, id)) and text in here[1]:
+                    yield state, here[1]
+
+    def count(tube):
+        about = php(ask(f"stats-tube {tube}"))
+        return [int(about[f"current-jobs-{state}"]) for state in ("ready", "delayed", "buried")]
+
+    for search, tube, moved in [(beanstalk_console, "2fa-mails", "moved"), (aurora, "news", "v1.2")]:
+        bodies = [("one needle", 0), ("two", 0), ("three needle", 100)]
+        jobs = [ask(f"use {tube}", f"put 9 {delay} 60 {len(body)}\r\n{body}") for body, delay in bodies]
+        ids = [int(reply.split()[-1]) for reply in jobs]
+        same(sorted(search(tube, "needle")), [("delayed", "three needle"), ("ready", "one needle")], "search")
+        same(list(search(tube, "absent")), [], "search")
+        for seconds in [3600, 0]:
+            same(ask(f"pause-tube {tube} {seconds}"), b"PAUSED\r\n", "pause")
+            same(php(ask(f"stats-tube {tube}"))["pause"], str(seconds), "pause")
+        same(ask(f"kick-job {ids[2]}"), b"KICKED\r\n", "kick")
+        same(ask(f"delete {ids[1]}"), b"DELETED\r\n", "delete")
+        same(count(tube), [2, 0, 0], "kick and delete")
+        # To another tube: put there, then deleted here.
+        while next_one := job(ask(f"use {tube}", "peek-ready")):
+            id, body = next_one
+            ask(f"use {moved}", f"put 1024 0 60 {len(body)}\r\n{body}")
+            same(ask(f"delete {id}"), b"DELETED\r\n", "move")
+        same(ask(f"stats-tube {tube}"), b"NOT_FOUND\r\n", "an empty tube is gone")
+        same(count(moved), [2, 0, 0], "move")
+        # To the buried ones.
+        with Session() as session:
+            session.say(f"watch {moved}")
+            session.say("ignore default")
+            for _ in range(2):
+                id, _ = job(session.say("reserve-with-timeout 1", lines=2))
+                same(session.say(f"bury {id} 1024"), b"BURIED\r\n", "bury")
+        same(sorted(search(moved, "needle")), [("buried", "one needle"), ("buried", "three needle")], "buried")
+        same(ask(f"use {moved}", "kick 1").split()[-2:], [b"KICKED", b"1"], "kick")
+        for state in ["ready", "buried"]:
+            while next_one := job(ask(f"use {moved}", f"peek-{state}")):
+                ask(f"delete {next_one[0]}")
+        same(ask(f"stats-tube {moved}"), b"NOT_FOUND\r\n", "delete all")
+
+
+for story in [names_of_tubes, jobs_and_tubes, attempts, statistics, counters, consoles]:
     story()
 print(f"parsing.py: {len(NAMES)} tubes and {len(SERVER)} keys of stats, by {len(CUTTERS)} who cut and readers of YAML")
