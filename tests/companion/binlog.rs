@@ -360,7 +360,7 @@ fn export7_names_the_options_that_beanstalkd_does_not_know() {
     scene.tell(
         "
         $ beanpole put -q --unique a:1h one; beanpole put -q --limit b:2 --tries 3 two; beanpole put -q three
-        $ beanpole delete 2
+        $ beanpole delete 1
         $ beanpole put -q --unique c four",
     );
     scene.end();

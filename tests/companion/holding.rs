@@ -72,7 +72,10 @@ fn a_command_may_finish_when_a_restarted_server_has_lost_its_job() {
 /// wants to keep its job.
 fn ends_for_this_reason(answer: &'static str, reason: &str) {
     let (port, server) = scripted(vec![
-        ("reserve-with-stats 0", "BAD_FORMAT\r\n"),
+        (
+            "list-tube-stats 18446744073709551615 1",
+            "UNKNOWN_COMMAND\r\n",
+        ),
         ("reserve-with-timeout 0", "RESERVED 5 4\r\nbody\r\n"),
         (
             "stats-job 5",
@@ -217,7 +220,7 @@ fn work_waits_before_it_asks_a_server_again_that_answers_nonsense() {
             for line in lines {
                 let line = line.expect("a line");
                 let answer = match line.split(' ').next().expect("a word") {
-                    "reserve-with-stats" => "BAD_FORMAT\r\n",
+                    "list-tube-stats" => "UNKNOWN_COMMAND\r\n",
                     "reserve-with-timeout" | "reserve-job" => "RESERVED 1 1\r\nx\r\n",
                     "stats-job" => &facts,
                     "peek" => "FOUND 1 1\r\nx\r\n",

@@ -2,10 +2,12 @@
 
 use super::support::{ended, http, http_port, listen, on_each_server, status};
 use std::collections::{HashMap, HashSet};
+use std::fs::{read_dir, read_to_string};
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::path::Path;
 use support::session::Scene;
-use support::{Port, text_of};
+use support::{Port, eventually, text_of};
 
 /// The series in a text that follows the rules of the format and its conventions, as
 /// `promtool check metrics` knows them.
@@ -258,12 +260,50 @@ fn scrapes_at_the_same_time_share_one_text() {
         let mut slow = TcpStream::connect(("127.0.0.1", port)).expect("a connection");
         slow.write_all(get).expect("a request");
         slow.read_exact(&mut [0]).expect("the beginning");
-        let asked = client.count("cmd-list-tubes");
+        let asked = client.count("total-connections");
         let text = http(port, std::str::from_utf8(get).expect("a text"));
         assert_eq!(
             text.matches("beanstalk_tube_jobs_created_total{").count(),
             1001
         );
-        assert_eq!(client.count("cmd-list-tubes"), asked);
+        assert_eq!(client.count("total-connections"), asked);
     });
+}
+
+#[test]
+fn scrapes_that_come_while_a_server_is_silent_ask_it_once() {
+    let (silent, port) = listen();
+    let served = Scene::ours().begin(&format!(
+        "beanpole --timeout 1h metrics -a {port} --listen 127.0.0.1:0"
+    ));
+    let metrics = http_port(&served);
+    let scrape = || {
+        let get = "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
+        let mut scraper = TcpStream::connect(("127.0.0.1", metrics)).expect("a connection");
+        scraper.write_all(get.as_bytes()).expect("a request");
+        scraper
+    };
+    let first = scrape();
+    let asked = silent.accept().expect("the question of the first");
+    let others = [scrape(), scrape(), scrape()];
+    // The thread of the first waits for the server, and the others for that thread.
+    let waits = format!("{} ", nix::libc::SYS_futex);
+    let is_waiting = |task: &Path| {
+        let call = read_to_string(task.join("syscall"));
+        call.is_ok_and(|call| call.starts_with(&waits))
+    };
+    let threads = format!("/proc/{}/task", served.pid());
+    let waiting = || {
+        let tasks = read_dir(&threads).expect("its threads").flatten();
+        tasks.filter(|task| is_waiting(&task.path())).count() == 4
+    };
+    eventually("all requests to have come", waiting);
+    drop(asked);
+    for mut scraper in others.into_iter().chain([first]) {
+        let mut text = String::new();
+        scraper.read_to_string(&mut text).expect("the text");
+        assert!(text.contains("\nbeanstalk_up{server="), "{text}");
+    }
+    silent.set_nonblocking(true).expect("a listener");
+    assert!(silent.accept().is_err(), "no other question");
 }

@@ -89,7 +89,7 @@ fn the_prompt_runs_each_of_several_pasted_lines() {
 fn the_prompt_takes_the_options_of_a_put() {
     let exchanges = [
         ("put 0 0 60 5 try:3\r", "\nbody>"),
-        ("hello\r", "\nINSERTED 2\nPROMPT"),
+        ("hello\r", "\nINSERTED 1\nPROMPT"),
     ];
     type_all(&Scene::ours(), &exchanges);
 }

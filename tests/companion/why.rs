@@ -73,7 +73,7 @@ fn why_names_the_limit_that_keeps_ready_jobs_from_workers() {
         "
         $ beanpole why
         mail: Its ready job waits for limit deploy:1: jobs with this key are reserved in other tubes.
-        web: Its ready job waits for limit deploy:1: job 2 with this key is reserved. Job 2 is held by connection <number> for another 27h, at try 1.
+        web: Its ready job waits for limit deploy:1: job 1 with this key is reserved. Job 1 is held by connection <number> for another 27h, at try 1.
         [1]
         $ beanpole put -q -t mail -p 1 --limit deploy four
         $ beanpole why mail

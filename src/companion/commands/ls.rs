@@ -9,7 +9,7 @@ use crate::remote::finder::{Scope, each_body};
 use crate::remote::form::{Bodies, job_to_json};
 use crate::selection::{Conditions, state};
 use crate::text::output::{Output, complain, width};
-use crate::text::{beginning, span};
+use crate::text::{beginning, row, span};
 use crate::values::parse;
 use beanpole::protocol::TubeName;
 use clap::Args;
@@ -47,7 +47,7 @@ fn column() -> impl TypedValueParser<Value = &'static Column> {
 /// left.
 type Column = (
     &'static str,
-    i8,
+    isize,
     fn(&JobFacts) -> String,
     fn(&JobFacts) -> u64,
 );
@@ -158,14 +158,8 @@ impl Table<'_> {
 
     /// A line up to the body.
     fn columns(&self, text: impl Fn(&Column) -> String) -> String {
-        let cell = |column: &Column| {
-            let (text, width) = (text(column), usize::from(column.1.unsigned_abs()));
-            match column.1 < 0 {
-                true => format!("{text:<width$} "),
-                false => format!("{text:>width$} "),
-            }
-        };
-        self.columns.iter().map(cell).collect()
+        let cells = self.columns.iter();
+        row(cells.map(|column| (text(column), column.1))) + " "
     }
 }
 

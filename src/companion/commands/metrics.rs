@@ -21,7 +21,7 @@ use crate::values::{Count, parse};
 use clap::{Args, ValueHint};
 use std::cmp::Reverse;
 use std::collections::HashMap;
-use std::fmt::Display;
+use std::fmt::{Display, Write};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -66,6 +66,7 @@ impl Run for Metrics {
             scrape.patience = scrape.patience.min(SCRAPE_PATIENCE);
             let served = Served {
                 scrape,
+                asking: Arc::default(),
                 last: Mutex::default(),
             };
             http::serve(&listener, self.hosts, served)
@@ -83,11 +84,20 @@ impl Run for Metrics {
 }
 
 /// The metrics alone are served. They may be a large text: it is made once at a time, and
-/// whoever asks while another client still reads it gets the same.
+/// whoever asks while it is made, or another client still reads it, gets the same.
 struct Served {
     scrape: Scrape,
-    /// The text that was made last, and when; it is gone when nobody reads it.
-    last: Mutex<Option<(Instant, Weak<str>)>>,
+    /// Each request that waits for the text has a clone.
+    asking: Arc<()>,
+    last: Mutex<Last>,
+}
+
+/// The text that was made last, and when; it is gone when nobody reads it.
+#[derive(Default)]
+struct Last {
+    made: Option<(Instant, Weak<str>)>,
+    /// It stays for those who wait, even if it has been read by then.
+    kept: Option<Arc<str>>,
 }
 
 impl Site for Served {
@@ -95,15 +105,21 @@ impl Site for Served {
         if request.path != "/metrics" {
             return Err(Answer::refusal(404, "only /metrics is here"));
         }
+        let asking = Arc::clone(&self.asking);
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let new = last.as_ref().filter(|(made, _)| made.elapsed() < SHARED);
+        let new = last.made.as_ref();
+        let new = new.filter(|(made, _)| made.elapsed() < SHARED);
         let text = new.and_then(|(_, text)| text.upgrade()).unwrap_or_else(|| {
             let (text, failures) = self.scrape.text();
             failures.iter().for_each(|failure| complain!("{failure}"));
             let text: Arc<str> = text.into();
-            *last = Some((Instant::now(), Arc::downgrade(&text)));
+            last.made = Some((Instant::now(), Arc::downgrade(&text)));
             text
         });
+        let others_wait = Arc::strong_count(&asking) > 2;
+        last.kept = others_wait.then(|| Arc::clone(&text));
+        // Whoever has the lock next does not wait for us.
+        drop(asking);
         Ok(Answer::ok(KIND, text))
     }
 }
@@ -112,7 +128,7 @@ impl Site for Served {
 const KIND: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// How long servers may take to answer for a scrape: as a rule, a scraper gives up after
 /// 10 seconds.
-const SCRAPE_PATIENCE: Duration = Duration::from_secs(5);
+const SCRAPE_PATIENCE: Duration = Duration::from_secs(8);
 /// For how long a text that somebody still reads is given to others.
 const SHARED: Duration = Duration::from_secs(5);
 
@@ -137,8 +153,8 @@ impl Scrape {
         let until = Instant::now() + self.patience;
         let all = ask_all(&self.servers, |server| self.ask(server, until));
         for (server, known) in self.servers.iter().zip(all) {
-            metrics.server = server.title();
-            metrics.add("up", &[], u8::from(known.is_ok()));
+            metrics.server = escaped(&server.title());
+            metrics.add("up", "", u8::from(known.is_ok()));
             match known {
                 Ok(known) => metrics.of(&known, self),
                 Err(failure) => failures.push(failure),
@@ -217,7 +233,7 @@ const METRICS: &[(&str, &str, &str)] = &[
 #[derive(Default)]
 struct Exposition {
     samples: HashMap<&'static str, String>,
-    /// The server whose samples come next.
+    /// The server whose samples come next, as the value of a label.
     server: String,
 }
 
@@ -225,9 +241,10 @@ impl Exposition {
     fn of(&mut self, known: &Known, wanted: &Scrape) {
         let facts = &known.server.facts;
         let labels = ["version", "id", "hostname", "os", "platform"];
-        self.add("info", &labels.map(|key| (key, facts.text(key))), 1);
+        let labels = labels.map(|key| label(key, facts.text(key)));
+        self.add("info", &labels.concat(), 1);
         let is_draining = facts.text("draining") == "true";
-        self.add("draining", &[], u8::from(is_draining));
+        self.add("draining", "", u8::from(is_draining));
         if facts.get("put-refusal").is_some() {
             for (reason, refusal) in [
                 ("memory", Refusal::MemoryFull),
@@ -235,21 +252,21 @@ impl Exposition {
                 ("draining", Refusal::Drains),
             ] {
                 let is_so = u8::from(Refusal::of(facts) == Some(refusal));
-                self.add("put_refusal", &[("reason", reason)], is_so);
+                self.add("put_refusal", &label("reason", reason), is_so);
             }
         }
         for (state, jobs) in State::ALL.into_iter().zip(facts.jobs()) {
-            self.add("jobs", &[("state", state.name())], jobs);
+            self.add("jobs", &label("state", state.name()), jobs);
         }
         for (key, value) in facts.iter() {
             if let Some(command) = key.strip_prefix("cmd-") {
-                self.told("commands_total", &[("command", command)], value);
+                self.told("commands_total", &label("command", command), value);
             }
         }
         for (mode, key) in [("user", "rusage-utime"), ("system", "rusage-stime")] {
-            self.told("cpu_seconds_total", &[("mode", mode)], facts.text(key));
+            self.told("cpu_seconds_total", &label("mode", mode), facts.text(key));
         }
-        self.plain(false, facts, &[]);
+        self.plain(false, facts, "");
         let mut tubes: Vec<_> = known.tubes.iter().collect();
         if let Some(most) = wanted.most {
             let jobs = |facts: &Facts| facts.jobs().iter().sum::<u64>();
@@ -258,26 +275,27 @@ impl Exposition {
             tubes.sort_by_key(|(name, _)| *name);
         }
         for (name, tube) in tubes {
-            let label = ("tube", name.as_str());
+            let of_tube = label("tube", name.as_str());
             for (state, jobs) in State::ALL.into_iter().zip(tube.facts().jobs()) {
-                self.add("tube_jobs", &[label, ("state", state.name())], jobs);
+                let labels = of_tube.clone() + &label("state", state.name());
+                self.add("tube_jobs", &labels, jobs);
             }
-            self.plain(true, tube.facts(), &[label]);
+            self.plain(true, tube.facts(), &of_tube);
             for (name, age) in [
                 ("tube_next_ready_age_seconds", tube.age),
                 ("tube_last_ready_age_seconds", tube.last_age),
             ] {
-                age.inspect(|age| self.add(name, &[label], age));
+                age.inspect(|age| self.add(name, &of_tube, age));
             }
             if wanted.age {
                 let tries = tube.suspect.as_ref().map_or(0, |job| job.reserves);
-                self.add("tube_failing_job_tries", &[label], tries);
+                self.add("tube_failing_job_tries", &of_tube, tries);
             }
         }
     }
 
     /// Adds the values of keys, as far as the server reports them.
-    fn plain(&mut self, of_tube: bool, facts: &Facts, labels: &[(&str, &str)]) {
+    fn plain(&mut self, of_tube: bool, facts: &Facts, labels: &str) {
         for (name, key, _) in METRICS {
             if name.starts_with("tube_") == of_tube
                 && let Some(value) = facts.get(key)
@@ -288,21 +306,17 @@ impl Exposition {
     }
 
     /// Adds what a server tells, if it is a number.
-    fn told(&mut self, name: &'static str, labels: &[(&str, &str)], value: &str) {
+    fn told(&mut self, name: &'static str, labels: &str, value: &str) {
         if value.parse().is_ok_and(f64::is_finite) {
             self.add(name, labels, value);
         }
     }
 
-    /// Adds a sample to the metric of this name.
-    fn add(&mut self, name: &'static str, labels: &[(&str, &str)], value: impl Display) {
-        let server = ("server", self.server.as_str());
-        let labels = labels.iter().chain([&server]);
-        let label = |(key, value): &(&str, &str)| format!("{key}=\"{}\"", escaped(value));
-        let labels: Vec<_> = labels.map(label).collect();
-        let labels = labels.join(",");
-        *self.samples.entry(name).or_default() +=
-            &format!("beanstalk_{name}{{{labels}}} {value}\n");
+    /// Adds a sample with these labels to the metric of this name.
+    fn add(&mut self, name: &'static str, labels: &str, value: impl Display) {
+        let (samples, server) = (self.samples.entry(name).or_default(), &self.server);
+        let sample = format_args!("beanstalk_{name}{{{labels}server=\"{server}\"}} {value}\n");
+        samples.write_fmt(sample).expect("a String takes all");
     }
 
     fn text(mut self) -> String {
@@ -320,6 +334,11 @@ impl Exposition {
         }
         all
     }
+}
+
+/// A label before that of the server.
+fn label(key: &str, value: &str) -> String {
+    format!("{key}=\"{}\",", escaped(value))
 }
 
 /// The value of a label, as the text format requires it.

@@ -84,7 +84,7 @@ impl Run for Put {
         }
         let options = Some(options).filter(|options| *options != PutOptions::default());
         let mut client = Client::first_of(&invocation.servers, invocation.patience)?;
-        if options.is_some() && !client.knows_options()? {
+        if options.is_some() && !client.is_extended()? {
             return Failure::refused(
                 "the server does not know --unique, --limit, --tries and --expire",
             );

@@ -111,7 +111,7 @@ fn exchange(
     others: &[BorrowedFd<'_>],
 ) -> Outcome<Event> {
     let has_options = put(line).is_some_and(|put| put.options.is_some());
-    let is_read = !has_options || client.knows_options()?;
+    let is_read = !has_options || client.is_extended()?;
     for bytes in [Some(line), body.filter(|_| is_read)].into_iter().flatten() {
         client.queue_bytes(bytes);
         client.queue_bytes(b"\r\n");

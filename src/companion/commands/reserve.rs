@@ -12,7 +12,7 @@ use crate::remote::client::{self, Client};
 use crate::remote::facts::{Facts, JobFacts};
 use crate::remote::finder::Room;
 use crate::remote::form::Bodies;
-use crate::remote::reply::{Job, Reply};
+use crate::remote::reply::Job;
 use crate::remote::writer::NewJob;
 use crate::text::output::{Output, complain};
 use crate::values::{Count, parse};
@@ -120,28 +120,16 @@ impl Run for Reserve {
 /// Reserves up to `most` jobs: waits for the first one up to the timeout, then
 /// takes others that are ready.
 fn take(client: &mut Client, timeout: Option<Seconds>, most: usize) -> Outcome<Vec<Given>> {
-    let time = timeout.map_or(String::new(), |Seconds(time)| format!(" {time}"));
-    let until = timeout
-        .map(|Seconds(time)| Instant::now() + Duration::from_secs(time.into()) + client.patience);
-    let mut line = format!("reserve-with-stats{time}");
-    let mut at_once = "reserve-with-stats 0";
+    let wait = timeout.map(|Seconds(time)| time.into());
+    let (line, at_once) = (client.reserve(wait)?, client.reserve(Some(0))?);
+    let until = wait.map(|wait| Instant::now() + Duration::from_secs(wait) + client.patience);
     client.queue(&line);
-    let mut reply = client.reply_by(until)?;
-    if reply == Reply::BadFormat {
-        // Another server, such as beanstalkd.
-        at_once = "reserve-with-timeout 0";
-        line = match timeout {
-            None => "reserve".into(),
-            Some(_) => format!("reserve-with-timeout{time}"),
-        };
-        client.queue(&line);
-        reply = client.reply_by(until)?;
-    }
+    let reply = client.reply_by(until)?;
     let Some(first) = client::job_with_facts(&line, reply)? else {
         return Ok(Vec::new());
     };
     let others = std::iter::repeat_n((), most - 1);
-    let others = client.all(others, |()| at_once.into(), client::job_with_facts)?;
+    let others = client.all(others, |()| at_once.clone(), client::job_with_facts)?;
     let others = others.into_iter().filter_map(|(_, given)| given);
     Ok([first].into_iter().chain(others).collect())
 }

@@ -10,7 +10,7 @@ use crate::remote::patterns::Pattern;
 use crate::remote::tubes::{Column, column_of, stats_of};
 use crate::text::json::Json;
 use crate::text::output::Output;
-use crate::text::span;
+use crate::text::{row, span};
 use crate::values::{Count, Parse, parse};
 use beanpole::protocol::{JobId, TubeName};
 use clap::Args;
@@ -102,7 +102,6 @@ impl Run for List {
 
     fn run(self, invocation: &Invocation) -> Outcome {
         let patterns = self.tubes.patterns();
-        let sort = self.sort.unwrap_or(Column::Tube);
         let (mut found, outcome) = invocation.ask_each(|client| {
             if !self.names {
                 return stats_of(client, &patterns);
@@ -112,8 +111,10 @@ impl Run for List {
             Ok(meant.map(|name| (name, Facts::default())).collect())
         })?;
         let any = found.iter().any(|(_, tubes)| !tubes.is_empty());
-        for (_, tubes) in &mut found {
-            tubes.sort_by_key(|(_, facts)| Reverse(figure(sort, facts)));
+        if let Some(sort) = self.sort {
+            for (_, tubes) in &mut found {
+                tubes.sort_by_cached_key(|(_, facts)| Reverse(figure(sort, facts)));
+            }
         }
         let to_json = |tubes: &Found| tubes.iter().map(|(_, facts)| facts.to_json()).collect();
         let to_text = |tubes: &Found| match self.names {
@@ -147,28 +148,18 @@ fn table(facts: &[(TubeName, Facts)]) -> String {
     let widths = facts.iter().map(|(name, _)| name.as_str().len());
     let width = widths.filter(|width| *width <= LONGEST).max();
     let width = width.unwrap_or(0).max(4) as isize;
-    let line = |name: &str, figure: &dyn Fn(Column) -> String| {
-        let figures = COLUMNS[1..].iter().map(|column| (figure(*column), 9));
-        row([(name.into(), -width)].into_iter().chain(figures)) + "\n"
+    let width = |column| if column == Column::Tube { -width } else { 9 };
+    let line = |cell: &dyn Fn(Column) -> String| {
+        row(COLUMNS.map(|column| (cell(column), width(column)))) + "\n"
     };
-    let mut text = line("TUBE", &|column| column.name().to_uppercase());
+    let mut text = line(&|column| column.name().to_uppercase());
     for (name, facts) in facts {
-        text += &line(name.as_str(), &|column| figure(column, facts).to_string());
+        text += &line(&|column| match column {
+            Column::Tube => name.to_string(),
+            _ => figure(column, facts).to_string(),
+        });
     }
     text
-}
-
-/// A line of a table: texts in columns of these widths, at the left if a width is
-/// negative.
-fn row(cells: impl IntoIterator<Item = (String, isize)>) -> String {
-    let cells = cells.into_iter().map(|(text, width)| {
-        let columns = width.unsigned_abs();
-        match width < 0 {
-            true => format!("{text:<columns$}"),
-            false => format!("{text:>columns$}"),
-        }
-    });
-    cells.collect::<Vec<_>>().join(" ")
 }
 
 #[derive(Args)]

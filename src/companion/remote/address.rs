@@ -78,8 +78,8 @@ impl Address {
         }
     }
 
-    /// Makes a connection that does not block. Each attempt may take as long as
-    /// `patience`.
+    /// Makes a connection that does not block, within this time: the addresses that a
+    /// name has share it.
     ///
     /// Reading, writing and closing are the same system calls for both kinds of
     /// socket, so a `TcpStream` serves for both.
@@ -89,8 +89,10 @@ impl Address {
             Address::Tcp { host, port } => {
                 let unknown = io::Error::new(ErrorKind::NotFound, "the name has no address");
                 let mut tried = Err(unknown);
-                for socket in (host.as_str(), *port).to_socket_addrs()? {
-                    tried = TcpStream::connect_timeout(&socket, patience);
+                let sockets = (host.as_str(), *port).to_socket_addrs()?;
+                let share = patience / (sockets.len() as u32).max(1);
+                for socket in sockets {
+                    tried = TcpStream::connect_timeout(&socket, share);
                     if tried.is_ok() {
                         break;
                     }

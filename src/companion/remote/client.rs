@@ -41,8 +41,8 @@ pub struct Client {
     is_heard: bool,
     /// When it waits for none any more.
     until: Option<Instant>,
-    /// Whether the server knows the options of a put, once this was asked.
-    knows_options: Option<bool>,
+    /// Whether the server has beanpoled's extensions, once this was asked.
+    is_extended: Option<bool>,
     /// The largest body that the server takes, once this was asked.
     largest_body: Option<u64>,
     stream: TcpStream,
@@ -78,7 +78,7 @@ impl Client {
             patience,
             is_heard: false,
             until: None,
-            knows_options: None,
+            is_extended: None,
         })
     }
 
@@ -121,18 +121,32 @@ impl Client {
         self.output.extend(bytes);
     }
 
-    /// Whether the server knows the options that may follow a put. If it does
-    /// not, it reads the body of such a put as commands. The put that asks makes
-    /// no job, since its body does not end as it must.
-    pub fn knows_options(&mut self) -> Outcome<bool> {
-        if let Some(known) = self.knows_options {
+    /// Whether the server has beanpoled's extensions: lists of jobs, tubes and
+    /// connections, `reserve-with-stats`, and the options of a put. A server without
+    /// them would read the body of such a put as commands.
+    pub fn is_extended(&mut self) -> Outcome<bool> {
+        if let Some(known) = self.is_extended {
             return Ok(known);
         }
-        self.queue("put 0 0 60 0 idp:a con:a try:1 exp:1");
-        let knows = self.call("xx")? != Reply::BadFormat;
-        self.reply()?;
-        self.knows_options = Some(knows);
-        Ok(knows)
+        let line = format!("list-tube-stats {} 1", u64::MAX);
+        let is_extended = match self.call(&line)? {
+            Reply::Ok(_) => true,
+            Reply::UnknownCommand => false,
+            other => return Err(Failure::unexpected(line, &other)),
+        };
+        self.is_extended = Some(is_extended);
+        Ok(is_extended)
+    }
+
+    /// The request for a job that waits up to this number of seconds, or for ever. The
+    /// reply has what `stats-job` would show, if the server can tell it.
+    pub fn reserve(&mut self, wait: Option<u64>) -> Outcome<String> {
+        Ok(match (self.is_extended()?, wait) {
+            (true, None) => "reserve-with-stats".into(),
+            (true, Some(wait)) => format!("reserve-with-stats {wait}"),
+            (false, None) => "reserve".into(),
+            (false, Some(wait)) => format!("reserve-with-timeout {wait}"),
+        })
     }
 
     /// The reply to a request of one line.
@@ -237,7 +251,9 @@ impl Client {
                 Ok(Some(reply))
             }
             Parsed::Large(_) if self.largest_body.is_none() => {
-                let stats = Client::connect(&self.address, self.patience)
+                let until = Instant::now() + self.patience;
+                let until = self.until.map_or(until, |all| until.min(all));
+                let stats = Client::connect_until(&self.address, until)
                     .and_then(|mut other| other.server_stats());
                 let told = stats.map(|stats| stats.number("max-job-size"));
                 self.largest_body = Some(told.unwrap_or(LARGEST_BODY).max(USUAL_BODY));

@@ -7,17 +7,40 @@ use crate::text::json::{Json, number_or_text};
 use crate::text::shown;
 use crate::values::Parse;
 use beanpole::protocol::{JobId, Limit, Priority, PutOptions, Seconds, TubeName};
+use std::borrow::Cow;
 
-/// A dictionary, in the order of the server.
+/// A dictionary, in the order of the server. There may be very many, so each has one text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Facts(Vec<(String, String)>);
+pub struct Facts {
+    /// The keys and their values, one after the other.
+    text: String,
+    /// Where each key ends, and where its value ends.
+    ends: Vec<(usize, usize)>,
+}
 
 impl Facts {
     /// Reads the dictionary in this document.
     pub fn parse(document: &[u8]) -> Result<Facts, String> {
-        let document = shown(document, true);
-        let facts = lines(&document).map(fact);
-        facts.collect::<Result<_, _>>().map(Facts)
+        Facts::of(lines(&shown(document, true)))
+    }
+
+    /// Reads each of these as `key: value`.
+    fn of<'a>(texts: impl Iterator<Item = &'a str>) -> Result<Facts, String> {
+        let mut facts = Facts::default();
+        for text in texts {
+            let (key, value) = text
+                .split_once(':')
+                .ok_or_else(|| format!("'{text}' is not a line of statistics"))?;
+            facts.push(key, &unquoted(value));
+        }
+        Ok(facts)
+    }
+
+    fn push(&mut self, key: &str, value: &str) {
+        self.text += key;
+        let key = self.text.len();
+        self.text += value;
+        self.ends.push((key, self.text.len()));
     }
 
     /// What `stats-job` would show of a job that `reserve-with-stats` has just given, by the
@@ -48,8 +71,8 @@ impl Facts {
 
     /// The value of this key.
     pub fn get(&self, key: &str) -> Option<&str> {
-        let found = self.0.iter().find(|(known, _)| known == key);
-        found.map(|(_, value)| value.as_str())
+        let found = self.iter().find(|(known, _)| *known == key);
+        found.map(|(_, value)| value)
     }
 
     /// The value of this key as text; empty if there is none.
@@ -111,45 +134,44 @@ impl Facts {
     /// Adds a key, if it is missing.
     pub fn add_missing(&mut self, key: &str, value: impl ToString) {
         if self.get(key).is_none() {
-            self.0.push((key.into(), value.to_string()));
+            self.push(key, &value.to_string());
         }
     }
 
-    /// Removes a key.
-    pub fn remove(&mut self, key: &str) {
-        self.0.retain(|(known, _)| known != key);
+    /// The same without this key.
+    pub fn without(&self, unwanted: &str) -> Facts {
+        let mut facts = Facts::default();
+        let wanted = self.iter().filter(|(key, _)| *key != unwanted);
+        wanted.for_each(|(key, value)| facts.push(key, value));
+        facts
     }
 
     /// All keys with their values.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        let pairs = self.0.iter();
-        pairs.map(|(key, value)| (key.as_str(), value.as_str()))
+        let mut from = 0;
+        self.ends.iter().map(move |&(key, value)| {
+            let start = std::mem::replace(&mut from, value);
+            (&self.text[start..key], &self.text[key..value])
+        })
     }
 
     /// The dictionary as JSON, with numbers as numbers and text as text.
     pub fn to_json(&self) -> Json {
         // The `id` of a server is no number.
         let is_server = self.get("pid").is_some();
-        let typed = self.0.iter().map(|(key, value)| {
-            let json = match key.as_str() {
+        let typed = self.iter().map(|(key, value)| {
+            let json = match key {
                 "draining" | "producer" | "worker" | "waiting" => (value == "true").into(),
                 "name" | "tube" | "version" | "hostname" | "os" | "platform" | "address" => {
-                    value.as_str().into()
+                    value.into()
                 }
-                "id" if is_server => value.as_str().into(),
+                "id" if is_server => value.into(),
                 _ => number_or_text(value),
             };
-            (key.as_str(), json)
+            (key, json)
         });
         typed.collect()
     }
-}
-
-fn fact(text: &str) -> Result<(String, String), String> {
-    let (key, value) = text
-        .split_once(':')
-        .ok_or_else(|| format!("'{text}' is not a line of statistics"))?;
-    Ok((key.into(), unquoted(value)))
 }
 
 /// The jobs or connections in a list, and the number from which to continue if there
@@ -158,10 +180,9 @@ pub fn list(document: &[u8]) -> Result<(Vec<Facts>, Option<u64>), String> {
     let mut items = Vec::new();
     let document = shown(document, true);
     for line in lines(&document) {
-        let inside = |line: &str| Some(line.strip_prefix("- {")?.strip_suffix('}')?.to_owned());
-        if let Some(item) = inside(line) {
-            let facts = item.split(", ").map(fact);
-            items.push(Facts(facts.collect::<Result<_, _>>()?));
+        let item = line.strip_prefix("- {");
+        if let Some(item) = item.and_then(|item| item.strip_suffix('}')) {
+            items.push(Facts::of(item.split(", "))?);
         } else if let Some(next) = line.strip_prefix("next: ") {
             let next = next.parse().map_err(|_| format!("'{next}' is not an id"))?;
             return Ok((items, Some(next).filter(|next| *next > 0)));
@@ -186,13 +207,13 @@ fn lines(document: &str) -> impl Iterator<Item = &str> {
     lines.filter(|line| !line.is_empty() && *line != "---")
 }
 
-fn unquoted(value: &str) -> String {
+fn unquoted(value: &str) -> Cow<'_, str> {
     let value = value.trim();
     let inner = value
         .strip_prefix('"')
         .and_then(|rest| rest.strip_suffix('"'));
     match inner {
-        Some(inner) => inner.replace("\\\"", "\"").replace("\\\\", "\\"),
+        Some(inner) => inner.replace("\\\"", "\"").replace("\\\\", "\\").into(),
         None => value.into(),
     }
 }

@@ -169,8 +169,7 @@ impl Walk {
     /// A walk that begins at the first job; `None` if this server does not list
     /// its jobs.
     pub fn begin(client: &mut Client, scope: &Scope) -> Outcome<Option<Walk>> {
-        let list = list(client, &format!("list-jobs {} 1", u64::MAX))?;
-        Ok(list.map(|_| Walk {
+        Ok(client.is_extended()?.then(|| Walk {
             scope: scope.clone(),
             next: Some(JobId(0)),
         }))
@@ -184,9 +183,8 @@ impl Walk {
             return Ok(Vec::new());
         };
         let line = self.line(from, most);
-        let Some((jobs, next)) = list(client, &line)? else {
-            return Failure::refused(format!("{line}: the server lists no jobs"));
-        };
+        let reply = client.call(&line)?;
+        let (jobs, next) = in_list(&line, reply)?;
         self.next = next.map(JobId).filter(|next| *next > from);
         let known = jobs.into_iter().map(known).filter_map(Outcome::transpose);
         let mut jobs = known.collect::<Outcome<Vec<_>>>()?;
@@ -221,39 +219,35 @@ pub fn connections(client: &mut Client, most: usize) -> Outcome<Option<Vec<Facts
 /// and more; `None` if it does not list them.
 pub fn tubes(client: &mut Client) -> Outcome<Option<Vec<(TubeName, Facts)>>> {
     let found = listed(client, "list-tube-stats", usize::MAX)?;
-    let named = |mut facts: Facts| {
-        facts.remove("id");
-        Some((TubeName::parse(facts.text("name").as_bytes())?, facts))
+    let named = |facts: Facts| {
+        let name = TubeName::parse(facts.text("name").as_bytes())?;
+        Some((name, facts.without("id")))
     };
     Ok(found.map(|all| all.into_iter().filter_map(named).collect()))
 }
 
 fn listed(client: &mut Client, what: &str, most: usize) -> Outcome<Option<Vec<Facts>>> {
+    if !client.is_extended()? {
+        return Ok(None);
+    }
     let (mut found, mut next) = (Vec::new(), Some(0));
     while let Some(from) = next.filter(|_| found.len() < most) {
-        let Some((page, after)) = list(client, &format!("{what} {from} {MOST}"))? else {
-            return Ok(None);
-        };
+        let line = format!("{what} {from} {MOST}");
+        let reply = client.call(&line)?;
+        let (page, after) = in_list(&line, reply)?;
         next = after.filter(|after| *after > from);
         found.extend(page);
     }
     Ok(Some(found))
 }
 
-/// What the server lists for this request, and the number from which to go on;
-/// `None` if it knows no such list.
-fn list(client: &mut Client, line: &str) -> Outcome<Option<(Vec<Facts>, Option<u64>)>> {
-    let reply = client.call(line)?;
-    in_list(line, reply)
-}
-
-fn in_list(line: &str, reply: Reply) -> Outcome<Option<(Vec<Facts>, Option<u64>)>> {
+/// What the server lists in this reply, and the number from which to go on.
+fn in_list(line: &str, reply: Reply) -> Outcome<(Vec<Facts>, Option<u64>)> {
     match reply {
         Reply::Ok(document) => {
             let wrong = |reason| Failure::Unreachable(format!("{line}: {reason}"));
-            facts::list(&document).map(Some).map_err(wrong)
+            facts::list(&document).map_err(wrong)
         }
-        Reply::UnknownCommand => Ok(None),
         other => Err(Failure::unexpected(line, &other)),
     }
 }
@@ -448,11 +442,10 @@ pub fn jobs_to_put(
     client: &mut Client,
     ids: impl IntoIterator<Item = JobId>,
 ) -> Outcome<Vec<JobFacts>> {
-    if list(client, &format!("list-jobs {} 1", u64::MAX))?.is_none() {
+    if !client.is_extended()? {
         return jobs_of(client, ids);
     }
-    let read =
-        |line: &str, reply| Ok(in_list(line, reply)?.and_then(|(jobs, _)| jobs.into_iter().next()));
+    let read = |line: &str, reply| Ok(in_list(line, reply)?.0.into_iter().next());
     let found = client.all(ids, |id| format!("list-jobs {id} 1"), read)?;
     let found = found.into_iter().filter_map(|(id, facts)| {
         let job = known(facts?).transpose()?;

@@ -173,7 +173,7 @@ impl Writer {
     /// replies, in order, as far as they come.
     fn send(&mut self, batch: &[NewJob], replies: &mut Vec<Reply>) -> Outcome<()> {
         let has_options = batch.iter().any(|job| job.options.is_some());
-        let knows_options = has_options && self.client.knows_options()?;
+        let is_extended = has_options && self.client.is_extended()?;
         let mut jobs = batch.iter().peekable();
         self.client.pipeline(
             |client| {
@@ -187,9 +187,7 @@ impl Writer {
                 let (pri, ttr, size) = (job.priority.0, job.ttr.0, job.body.len());
                 let line = format!("put {pri} {delay} {ttr} {size}");
                 match &job.options {
-                    Some(options) if knows_options => {
-                        client.queue(format_args!("{line} {options}"))
-                    }
+                    Some(options) if is_extended => client.queue(format_args!("{line} {options}")),
                     options => {
                         self.without_options += u64::from(options.is_some());
                         client.queue(line);

@@ -7,6 +7,7 @@ pub mod json;
 pub(crate) mod output;
 
 pub use beanpole::log::counted;
+use std::fmt::{Display, Write};
 use unicode_width::UnicodeWidthChar;
 
 /// A span of time in its largest unit.
@@ -42,6 +43,22 @@ pub fn columns(text: &str) -> usize {
     text.chars().filter_map(UnicodeWidthChar::width).sum()
 }
 
+/// A line of a table: texts in columns of these widths, at the left if a width is
+/// negative.
+pub fn row<T: Display>(cells: impl IntoIterator<Item = (T, isize)>) -> String {
+    let mut line = String::new();
+    for (text, width) in cells {
+        let columns = width.unsigned_abs();
+        let space = if line.is_empty() { "" } else { " " };
+        let written = match width < 0 {
+            true => write!(line, "{space}{text:<columns$}"),
+            false => write!(line, "{space}{text:>columns$}"),
+        };
+        written.expect("a String takes all");
+    }
+    line
+}
+
 /// Whether a terminal takes this character for an order, or shows other text
 /// because of it: a control character, one that turns the direction of writing
 /// or one that cannot be seen.
@@ -62,15 +79,18 @@ pub fn disturbs(character: char) -> bool {
 /// [reply]: crate::remote::reply
 /// [document]: crate::remote::facts
 pub fn shown(bytes: &[u8], lines: bool) -> String {
-    let is_escaped = |c: char| disturbs(c) && !(lines && matches!(c, '\n' | '\t'));
+    let is_kept = |c: char| matches!(c, ' '..='~') || lines && matches!(c, '\n' | '\t');
+    let is_escaped = |c: char| !is_kept(c) && disturbs(c);
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
-        for character in chunk.valid().chars() {
-            match character {
-                _ if !is_escaped(character) => text.push(character),
-                '\n' | '\t' | '\r' => text.extend(character.escape_default()),
-                ..='\x7f' => text += &format!("\\x{:02x}", u32::from(character)),
-                _ => text.extend(character.escape_unicode()),
+        for piece in chunk.valid().split_inclusive(is_escaped) {
+            let last = piece.chars().next_back().filter(|last| is_escaped(*last));
+            text += &piece[..piece.len() - last.map_or(0, char::len_utf8)];
+            match last {
+                None => {}
+                Some(last @ ('\n' | '\t' | '\r')) => text.extend(last.escape_default()),
+                Some(last @ ..='\x7f') => text += &format!("\\x{:02x}", u32::from(last)),
+                Some(last) => text.extend(last.escape_unicode()),
             }
         }
         for byte in chunk.invalid() {

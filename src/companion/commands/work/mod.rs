@@ -21,7 +21,6 @@ use crate::remote::address::{ADDRESS_VARIABLE, Address, Server};
 use crate::remote::client::{self, Client, Event};
 use crate::remote::facts::Facts;
 use crate::remote::patterns::{Pattern, Patterns};
-use crate::remote::reply::Reply;
 use crate::signals::{Calls, SIGCHLD, SIGHUP, SIGINT, SIGTERM, heeded};
 use crate::text::output::complain;
 use crate::values::{Count, parse};
@@ -114,7 +113,6 @@ impl Run for Work {
                     common,
                     calls,
                     client: None,
-                    command: WITH_STATS,
                     failures: 0,
                 };
                 slot.run().unwrap_or_else(|failure| common.breaks(failure));
@@ -267,8 +265,6 @@ struct Slot {
     common: &'static Common,
     calls: &'static Calls,
     client: Option<Client>,
-    /// The command by which it asks for a job.
-    command: &'static str,
     /// How many attempts to connect have failed in a row.
     failures: u32,
 }
@@ -295,8 +291,6 @@ struct Tries {
     rounds: u64,
 }
 
-/// It tells what the command for a job gets in its environment.
-const WITH_STATS: &str = "reserve-with-stats";
 /// The wait for a job begins again after this many seconds, so that a dead
 /// connection is noticed.
 const WAIT: u64 = 60;
@@ -359,8 +353,9 @@ impl Slot {
             self.rest(PRECEDENCE);
         }
         let wait = if common.options.all { 0 } else { WAIT };
+        let line = client.reserve(Some(wait))?;
         let asked = Instant::now();
-        client.queue(format_args!("{} {wait}", self.command));
+        client.queue(&line);
         let until = asked + Duration::from_secs(wait) + common.patience;
         while !common.stops() {
             let reply = match client.wait(Some(until), &[self.calls.as_fd()])? {
@@ -371,13 +366,7 @@ impl Slot {
                     continue;
                 }
             };
-            if reply == Reply::BadFormat && self.command == WITH_STATS {
-                // Another server, such as beanstalkd.
-                self.command = "reserve-with-timeout";
-                client.queue(format_args!("{} {wait}", self.command));
-                continue;
-            }
-            let given = client::job_with_facts(self.command, reply)?;
+            let given = client::job_with_facts(&line, reply)?;
             if given.is_none() {
                 // A pattern may mean more tubes by now.
                 common.watch(&mut client)?;
