@@ -32,9 +32,9 @@ impl Drop for Held<'_> {
 }
 
 /// When the heap is to be trimmed: memory that clients no longer take goes back to
-/// the system. This happens after a while, since the moment when memory becomes free
-/// may be a busy one. No thread can allocate during a trim, which takes longer the
-/// more is free; so if much has become free, the trim is due at once.
+/// the system. This happens after a while, since a busy server soon uses its memory again.
+/// A trim takes longer the more is free, and the timer's other work waits for it; so if
+/// much has become free, it is due at once.
 #[derive(Default)]
 pub struct Trim {
     /// The most that was taken at a time since a trim was last asked for, in bytes.

@@ -4,11 +4,13 @@
 
 #[cfg(not(target_os = "linux"))]
 mod bsd;
+mod heap;
 #[cfg(target_os = "linux")]
 mod linux;
 
 #[cfg(not(target_os = "linux"))]
 pub use bsd::*;
+pub use heap::*;
 #[cfg(target_os = "linux")]
 pub use linux::*;
 
@@ -24,34 +26,6 @@ use std::sync::Mutex;
 pub use std::sync::atomic::AtomicU64;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::UNIX_EPOCH;
-
-/// Gives freed memory back to the system. Otherwise the allocator keeps it for
-/// ever: the C library returns only what lies at the very end of its heaps.
-pub fn trim_heap() {
-    #[cfg(all(target_env = "gnu", not(simulated)))]
-    // SAFETY: malloc_trim takes a number and has no conditions; it may be
-    // called at any time from any thread.
-    unsafe {
-        libc::malloc_trim(0);
-    }
-}
-
-/// Makes all threads allocate from one heap, large pieces too. By default the C
-/// library has several heaps for each CPU. All but the first grow by one page
-/// and one system call at a time, which makes bodies of some kilobytes slower.
-/// It also makes a mapping of its own for each body of 128 KiB or more. But the
-/// kernel allows a process 65,530 mappings, and each thread needs four of them.
-///
-/// To be called before other threads are started.
-pub fn use_one_malloc_arena() {
-    #[cfg(target_env = "gnu")]
-    // SAFETY: mallopt takes two numbers. If it does not know an option or
-    // rejects a value, it changes nothing.
-    unsafe {
-        libc::mallopt(libc::M_ARENA_MAX, 1);
-        libc::mallopt(libc::M_MMAP_MAX, 256);
-    }
-}
 
 /// A number that hardly comes twice.
 pub fn random() -> u64 {

@@ -169,6 +169,27 @@ fn a_silent_client_does_not_keep_the_buffer_that_it_has_filled() {
     });
 }
 
+/// Jobs that stay lie between them, and at the end of the heap.
+#[test]
+fn memory_of_jobs_that_are_gone_goes_back_to_the_system() {
+    const JOBS: usize = 3000;
+    let server = Server::start([]);
+    let mut client = server.connect();
+    let before = server.memory();
+    let put = format!("put 0 0 60 20000\r\n{}\r\n", "x".repeat(20_000));
+    for _ in 0..JOBS / 10 {
+        client.send(put.repeat(10));
+        client.lines(10);
+    }
+    let grown = || server.memory().saturating_sub(before);
+    assert!(grown() > JOBS * 20_000);
+    let gone = (1..=JOBS).filter(|id| id % 100 != 0);
+    let deletes: String = gone.map(|id| format!("delete {id}\r\n")).collect();
+    client.send(deletes);
+    client.lines(JOBS - JOBS / 100);
+    eventually("little is left", || grown() < JOBS * 20_000 / 10);
+}
+
 #[test]
 fn a_client_that_does_not_read_counts_as_idle() {
     let server = Server::start(["-z", "1048576", "--idle-timeout", "1"]);

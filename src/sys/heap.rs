@@ -1,0 +1,105 @@
+//! The heap of the C library: all threads share one, and its free memory goes back to the
+//! system.
+//!
+//! Only glibc's needs this. Others give memory back by themselves.
+
+/// Makes all threads allocate from one heap, large pieces too. By default the C
+/// library has several heaps for each CPU. All but the first grow by one page
+/// and one system call at a time, which makes bodies of some kilobytes slower.
+/// It also makes a mapping of its own for each body of 128 KiB or more. But the
+/// kernel allows a process 65,530 mappings, and each thread needs four of them.
+///
+/// To be called before other threads are started.
+pub fn use_one_malloc_arena() {
+    #[cfg(target_env = "gnu")]
+    glibc::use_one_arena();
+}
+
+/// Gives free memory back to the system. Otherwise the allocator keeps it for
+/// ever: the C library returns only what lies at the very end of its heap.
+///
+/// It takes large pieces of free memory from the heap, has the system empty their pages,
+/// and frees them again. `malloc_trim` empties every free page in one go, and no thread
+/// can allocate meanwhile: that took a tenth of a second when every second one of 200,000
+/// jobs was deleted, and was little worth then, since new jobs fit into such gaps.
+pub fn trim_heap() {
+    #[cfg(all(target_env = "gnu", not(simulated)))]
+    glibc::trim();
+}
+
+#[cfg(target_env = "gnu")]
+mod glibc {
+    use nix::libc::{self, c_void};
+    use nix::unistd::{SysconfVar, sysconf};
+
+    /// The sizes of the pieces, in bytes: the first is tried first. Emptying the largest
+    /// takes about a millisecond.
+    const LARGEST: usize = 8 << 20;
+    const SMALLEST: usize = 16 << 10;
+
+    /// How many pieces are taken at most. The thread that does it has other work, too.
+    const MOST: usize = 20_000;
+
+    pub fn use_one_arena() {
+        // SAFETY: mallopt takes two numbers. If it does not know an option or
+        // rejects a value, it changes nothing.
+        unsafe {
+            libc::mallopt(libc::M_ARENA_MAX, 1);
+            libc::mallopt(libc::M_MMAP_MAX, 256);
+        }
+    }
+
+    #[cfg_attr(simulated, expect(dead_code, reason = "memory is not simulated"))]
+    pub fn trim() {
+        let (mut pieces, mut size) = (Vec::new(), LARGEST);
+        while size >= SMALLEST && pieces.len() < MOST {
+            match Piece::take(size) {
+                Some(piece) => {
+                    piece.empty();
+                    // It is kept until the end: otherwise the heap would give it again.
+                    pieces.push(piece);
+                }
+                None => size /= 2,
+            }
+        }
+    }
+
+    /// A piece of the heap that nobody uses.
+    struct Piece {
+        start: *mut c_void,
+        size: usize,
+    }
+
+    impl Piece {
+        /// Takes a piece of this size, if the heap has one and need not grow.
+        fn take(size: usize) -> Option<Piece> {
+            // SAFETY: sbrk(0) only says where the heap ends, and malloc may be called at any
+            // time. What it returns is freed once, when the piece is dropped.
+            let (end, start, end_then) =
+                unsafe { (libc::sbrk(0), libc::malloc(size), libc::sbrk(0)) };
+            let piece = Piece { start, size };
+            // A piece that is not below the end is a mapping of its own.
+            (end == end_then && !start.is_null() && start < end).then_some(piece)
+        }
+
+        /// Has the system empty the pages that lie wholly inside.
+        fn empty(&self) {
+            let page = sysconf(SysconfVar::PAGE_SIZE).ok().flatten();
+            let page = page.and_then(|size| usize::try_from(size).ok());
+            let page = page.expect("pages have a size");
+            let before = self.start.addr().next_multiple_of(page) - self.start.addr();
+            let pages = self.size.saturating_sub(before) / page * page;
+            // SAFETY: these pages lie inside a piece of memory that is ours, and in which
+            // nothing is.
+            unsafe { libc::madvise(self.start.byte_add(before), pages, libc::MADV_DONTNEED) };
+        }
+    }
+
+    impl Drop for Piece {
+        fn drop(&mut self) {
+            // SAFETY: malloc has returned it, and it was not freed before. (Freeing nothing
+            // does nothing.)
+            unsafe { libc::free(self.start) };
+        }
+    }
+}
