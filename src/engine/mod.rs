@@ -181,9 +181,8 @@ pub struct Engine {
     connections_by_id: BTreeMap<ConnectionId, ConnectionIndex>,
     jobs_by_key: JobsByKey,
     unique: UniqueKeys,
-    /// Reserved jobs that are buried instead of becoming ready again, each with
-    /// the connection that wants it, which may have closed.
-    burials: BTreeMap<JobId, ConnectionId>,
+    /// Reserved jobs that are buried instead of becoming ready again.
+    burials: BTreeSet<JobId>,
     wheel: Wheel<Owner>,
     /// The ready and delayed jobs that expire, each with the moment.
     expiries: BTreeSet<(Time, JobId)>,

@@ -19,7 +19,7 @@
 //! again: `end_expired`.
 //!
 //! A reserved job for which another connection has asked `bury-later` goes to
-//! buried wherever it would go to ready.
+//! buried wherever it would go to ready, and at a `touch`.
 //!
 //! Where a cell is empty, the command answers NOT_FOUND or takes another job. A
 //! reserved job can be released, buried, touched and deleted only by the
@@ -166,9 +166,7 @@ impl Engine {
     /// The state of a job that is not reserved, or no longer: buried, if another
     /// connection has asked for this by `bury-later`.
     fn buried_if_wanted(&mut self, id: JobId, state: State) -> State {
-        let wanted_by = self.burials.remove(&id);
-        let is_wanted = wanted_by.is_some_and(|client| self.find(client).is_some());
-        if !is_wanted || state != State::Ready {
+        if !self.burials.remove(&id) || state != State::Ready {
             return state;
         }
         let job = self.jobs.get_mut(id).expect("the job exists");

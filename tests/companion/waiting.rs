@@ -124,10 +124,10 @@ fn release_and_kick_job_with_wait_act_when_the_worker_releases_the_job() {
 }
 
 #[test]
-fn bury_with_wait_reports_a_job_that_stays_reserved_and_leaves_it() {
+fn bury_with_wait_reports_a_job_that_stays_reserved() {
     on_each_server(&[], |scene| {
         scene.tell("$ beanpole put -q -t mail one");
-        let held = worker(&scene);
+        let _held = worker(&scene);
         scene.tell(
             "
             $ beanpole bury 9 --wait 50ms
@@ -137,9 +137,18 @@ fn bury_with_wait_reports_a_job_that_stays_reserved_and_leaves_it() {
             ! beanpole bury: job 1 is reserved by another connection, and only that may act on it
             [1]",
         );
-        // What it has asked for holds until its connection has left.
-        scene.await_stat("current-connections", 2);
-        held.close();
-        scene.await_stat("current-jobs-ready", 1);
     });
+}
+
+#[test]
+fn delete_with_wait_takes_a_job_from_a_worker_that_touches_it() {
+    let scene = Scene::ours();
+    scene.tell("$ beanpole put -q -t mail one");
+    let mut held = worker(&scene);
+    let delete = scene.begin("beanpole delete 1 --wait 1m");
+    eventually("the worker to lose it", || {
+        held.send("touch 1\r\n");
+        held.line() == "NOT_FOUND"
+    });
+    assert_eq!(ended(delete), (Some(0), String::new()));
 }

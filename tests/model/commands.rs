@@ -173,16 +173,22 @@ impl Model {
                 match self.jobs.iter_mut().find(is_held) {
                     None => "NOT_FOUND".into(),
                     Some(job) => {
-                        job.bury_for = Some(client);
+                        job.is_bury_wanted = true;
                         "BURIED".into()
                     }
                 }
             }
             ["touch", id] => {
-                let now = self.now;
-                self.change_held(client, id.parse().ok()?, "TOUCHED", |job| {
+                let (id, now) = (id.parse().ok()?, self.now);
+                let is_wanted = |job: &Job| job.id == id && job.is_bury_wanted;
+                let is_taken = self.jobs.iter().any(is_wanted);
+                let reply = if is_taken { "NOT_FOUND" } else { "TOUCHED" };
+                self.change_held(client, id, reply, |job| {
                     let until = now + job.ttr * SECOND;
-                    job.state = State::Reserved { by: client, until };
+                    job.state = match is_taken {
+                        true => State::Ready,
+                        false => State::Reserved { by: client, until },
+                    };
                     "touch"
                 })
             }

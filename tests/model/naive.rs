@@ -92,8 +92,8 @@ pub struct Job {
     pub buries: u32,
     pub kicks: u32,
     pub options: Options,
-    /// The client that wants it to be buried when it is no longer reserved.
-    pub bury_for: Option<Client>,
+    /// It is to be buried when it is no longer reserved.
+    pub is_bury_wanted: bool,
 }
 
 /// What follows the numbers of a put.
@@ -237,6 +237,7 @@ impl Model {
         self.last_id = last_id;
         self.tombstones = tombstones;
         for mut job in jobs {
+            job.is_bury_wanted = false;
             if let State::Reserved { .. } = job.state {
                 job.state = State::Ready;
             }
@@ -278,15 +279,14 @@ impl Model {
         }
     }
 
-    /// Buries the jobs that were reserved until now and are ready, if a client that
-    /// is there wants it.
+    /// Buries the jobs that were reserved until now and are ready, if a client has
+    /// wanted it.
     fn bury_if_wanted(&mut self) {
         let mut given_back: Vec<&mut Job> = self.jobs.iter_mut().collect();
         given_back.retain(|job| !matches!(job.state, State::Reserved { .. }));
         for job in given_back {
-            let wanted_by = job.bury_for.take();
-            let is_there = wanted_by.is_some_and(|it| self.clients.iter().any(|one| one.0 == it));
-            if is_there && job.state == State::Ready {
+            let is_wanted = std::mem::take(&mut job.is_bury_wanted);
+            if is_wanted && job.state == State::Ready {
                 job.buries += 1;
                 note(&mut self.events, job, "burie");
                 job.state = State::Buried {

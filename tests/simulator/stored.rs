@@ -30,7 +30,7 @@ pub fn in_the_model(stored: StoredJob) -> Job {
         releases: fields.counters.releases,
         buries: fields.counters.buries,
         kicks: fields.counters.kicks,
-        bury_for: None,
+        is_bury_wanted: false,
         options: stored.options.map_or_else(Options::default, |options| {
             let unique = options.unique;
             let limit = options.limit;

@@ -176,9 +176,9 @@ pub trait Work {
 /// An act. If a time is given, it waits until then for jobs that others have
 /// reserved.
 ///
-/// beanpoled buries such a job when its worker releases it or is lost, as long as we
-/// are connected; so no worker can be faster. With other servers it is tried
-/// again and again, and a worker that waits for a job may be faster.
+/// Such a job that is to be buried or deleted, beanpoled buries when its worker touches or
+/// releases it or is lost, also later than that; so no worker can be faster. Otherwise it
+/// is tried again and again, and a worker that waits for a job may be faster.
 pub struct WhenFree(pub Act, pub Option<Instant>);
 
 /// How long to wait before a job that was reserved is checked again.
@@ -194,8 +194,10 @@ impl Work for WhenFree {
         let &mut WhenFree(act, until) = self;
         let (mut left, mut gone) = (act.to(client, ids)?, Vec::new());
         while !left.is_empty() && until.is_some_and(|until| Instant::now() < until) {
-            let line = |id: &JobId| format!("bury-later {id}");
-            client.each(left.clone(), line, |_, _, _| Ok(()))?;
+            if matches!(act, Act::Bury(_) | Act::Delete) {
+                let line = |id: &JobId| format!("bury-later {id}");
+                client.each(left.clone(), line, |_, _, _| Ok(()))?;
+            }
             sleep(AGAIN);
             let there = jobs_of(client, left.iter().copied())?;
             let there: HashMap<_, _> = there.iter().map(|job| (job.id, job.state)).collect();

@@ -128,13 +128,20 @@ impl Engine {
     pub(super) fn bury_later(&mut self, by: ConnectionIndex, id: JobId) -> Option<Reply> {
         let holder = self.jobs.get(id)?.state.holder()?;
         (holder != by).then(|| {
-            self.burials.insert(id, self.connections[by].id);
+            self.burials.insert(id);
             Reply::Buried
         })
     }
 
     pub(super) fn touch(&mut self, by: ConnectionIndex, id: JobId, now: Time) -> Option<Reply> {
         let until = now + self.held_job(by, id)?.ttr;
+        if self.burials.contains(&id) {
+            // By NOT_FOUND the worker learns that the job is not its own any more.
+            self.record(Change::Update(id));
+            self.change_state(id, State::Ready, None);
+            self.serve(now);
+            return None;
+        }
         self.change_state(id, State::Reserved { by, until }, None);
         Some(Reply::Touched)
     }
