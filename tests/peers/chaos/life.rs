@@ -162,13 +162,16 @@ impl<'a> Life<'a> {
     /// Asks for something, and reads nothing from then on.
     fn do_not_read(&mut self) -> io::Result<()> {
         self.has_unread = true;
-        let what = match self.random.below(6) {
+        let what = match self.random.below(7) {
             // It may be given a job, and goes without having seen it.
             0 => "reserve\r\n".into(),
             1 => "reserve-with-timeout 1\r\n".into(),
             2 => "peek-ready\r\n".repeat(60) + "reserve-with-timeout 1\r\n",
             3 => "peek-ready\r\n".repeat(60),
             4 => "stats\r\nlist-tubes\r\n".repeat(30),
+            // Nobody puts anything there, so only its leaving ends the wait.
+            5 => "watch empty\r\nignore default\r\nignore mail\r\nignore thumbs\r\nreserve\r\n"
+                .into(),
             _ => match self.held.pop() {
                 Some((number, id)) => {
                     self.world.note(number, "an unread delete".into(), |job| {

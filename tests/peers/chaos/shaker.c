@@ -1,8 +1,9 @@
 /* Preloaded into a server, this makes its machine slow and unreliable: around the calls
  * by which it deals with clients and files, threads sleep for a moment now and then, and
  * some calls fail, or do only a part, in the ways that their manuals allow. What fails
- * here never costs a client its connection, and never a record of the log: so no call that
- * sends fails, since a client that takes no more is a slow one. */
+ * here never costs a client its connection, and never a record of the log: so only long
+ * bodies, which a client's own worker sends, go in parts. For anybody else, a client that
+ * takes no more is a slow one. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -71,7 +72,6 @@ SLOW(int, shutdown, (int a, int b), (a, b))
 SLOW(int, close, (int a), (a))
 SLOW(int, setsockopt, (int a, int b, int c, const void *d, socklen_t e), (a, b, c, d, e))
 SLOW(int, fdatasync, (int a), (a))
-SLOW(ssize_t, sendmsg, (int a, const struct msghdr *b, int c), (a, b, c))
 
 ssize_t pwrite64(int file, const void *from, size_t length, off_t offset)
 {
@@ -116,3 +116,13 @@ ssize_t recv(int socket, void *to, size_t length, int flags)
 }
 
 SLOW(ssize_t, send, (int a, const void *b, size_t c, int d), (a, b, c, d))
+
+ssize_t sendmsg(int socket, const struct msghdr *message, int flags)
+{
+    REAL(sendmsg);
+    struct msghdr part = *message;
+    dawdle();
+    if (one_in(4))
+        part.msg_iovlen = 1;
+    return real(socket, &part, flags);
+}
