@@ -30,7 +30,7 @@ mod commands {
     pub mod put;
     pub mod raw;
     pub mod reserve;
-    pub mod stats;
+    pub mod statistics;
     pub mod tail;
     pub mod top;
     pub mod why;
@@ -52,8 +52,8 @@ use clap::{Args, ValueEnum};
 use clap_complete::Shell;
 use command::{Entry, Interval, Invocation, Run, program, said};
 use commands::{
-    binlog, change, check, console, dump, ls, metrics, put, raw, reserve, stats, tail, top, why,
-    work,
+    binlog, change, check, console, dump, ls, metrics, put, raw, reserve, statistics, tail, top,
+    why, work,
 };
 use failure::{Failure, Outcome};
 use remote::address::{ADDRESS_VARIABLE, Address, DEFAULT_PORT, Server, warn_of};
@@ -69,9 +69,9 @@ const LOOKING: &[Entry] = &[
     Entry::of::<top::Top>("top", "show servers and their tubes on a live screen"),
     Entry::of::<console::Serve>("console", "serve a page for the browser that shows servers, tubes and jobs"),
     Entry::of::<why::Why>("why", "say what keeps jobs from being done, the worst first"),
-    Entry::of::<stats::Stats>("stats", "show the statistics of the server, of a tube or of a job"),
-    Entry::of::<stats::List>("tubes", "list the tubes and what is in them"),
-    Entry::of::<stats::Clients>("clients", "list the connections: who puts, who works and who waits"),
+    Entry::of::<statistics::Stats>("stats", "show the statistics of the server, of a tube or of a job"),
+    Entry::of::<statistics::List>("tubes", "list the tubes and what is in them"),
+    Entry::of::<statistics::Clients>("clients", "list the connections: who puts, who works and who waits"),
     Entry::of::<metrics::Metrics>("metrics", "write the statistics as text for Prometheus, or serve them"),
     Entry::of::<check::Check>("check", "say in one line whether a server is well, for monitoring"),
     Entry::of::<tail::Tail>("tail", "show jobs as they are put, of all tubes or of some"),

@@ -56,7 +56,7 @@ impl Run for Dump {
         let mut progress = Progress::new("dumping", Some(ids.len() as u64));
         let mut count = 0u64;
         for some in ids.chunks(MOST) {
-            let there = jobs_to_put(&mut client, some.iter().map(|(id, _)| *id))?;
+            let there = jobs_to_put(&mut client, some.iter().copied())?;
             each_body(&mut client, there, |job, body| {
                 count += 1;
                 write(job_to_json(job.id, Some(&job.all), &body))

@@ -6,7 +6,7 @@
 //! because the server was away or was started again, is a gap. A day of one
 //! tube takes 33 kB at most, and the rings grow only as time passes.
 
-use crate::remote::tubes::{Each, growth};
+use crate::remote::tubes::Each;
 use crate::text::json::{Json, json, number_or_text};
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -32,9 +32,6 @@ pub type Slots = Vec<Option<Point>>;
 #[derive(Clone)]
 pub struct Curves {
     rings: [Ring; SPANS.len()],
-    /// When the counters were read last, and what they said; `None` at the
-    /// beginning and after a gap.
-    before: Option<(Duration, Each<u64>)>,
 }
 
 #[derive(Clone)]
@@ -50,36 +47,17 @@ struct Ring {
 }
 
 impl Curves {
-    /// Empty curves. If the counters are known to have been 0 at a time, the
-    /// first sample after it tells rates.
-    pub fn new(zero_at: Option<Duration>) -> Curves {
-        Curves {
-            rings: SPANS.map(|span| Ring {
-                width: span / SLOTS as u64,
-                slots: VecDeque::new(),
-                last: 0,
-                measured: 0.0,
-            }),
-            before: zero_at.map(|at| (at, Each::default())),
+    /// Notes the backlog of this time, and the rates of so many seconds before it.
+    pub fn note(&mut self, at: Duration, seconds: f64, backlog: [u64; 4], rates: Each<f64>) {
+        let backlog = backlog.map(|count| u32::try_from(count).unwrap_or(u32::MAX));
+        let rates = rates.map(|rate| rate as f32);
+        for ring in &mut self.rings {
+            ring.note(at.as_secs(), seconds as f32, Point { backlog, rates });
         }
-    }
-
-    /// Notes the backlog and the counters of this time.
-    pub fn note(&mut self, at: Duration, backlog: [u64; 4], counters: Each<u64>) {
-        if let Some((then, before)) = self.before {
-            let seconds = at.saturating_sub(then).as_secs_f32().max(0.001);
-            let growth = std::array::from_fn(|index| growth(before[index], counters[index]) as f32);
-            let backlog = backlog.map(|count| u32::try_from(count).unwrap_or(u32::MAX));
-            for ring in &mut self.rings {
-                ring.note(at.as_secs(), backlog, seconds, growth);
-            }
-        }
-        self.before = Some((at, counters));
     }
 
     /// Notes that nothing is known about this time.
     pub fn gap(&mut self, at: Duration) {
-        self.before = None;
         for ring in &mut self.rings {
             ring.gap(at.as_secs());
         }
@@ -114,14 +92,19 @@ impl Curves {
 
 impl Default for Curves {
     fn default() -> Curves {
-        Curves::new(None)
+        let rings = SPANS.map(|span| Ring {
+            width: span / SLOTS as u64,
+            slots: VecDeque::new(),
+            last: 0,
+            measured: 0.0,
+        });
+        Curves { rings }
     }
 }
 
 impl Ring {
-    fn note(&mut self, at: u64, backlog: [u32; 4], seconds: f32, growth: Each<f32>) {
-        let rates = growth.map(|growth| growth / seconds);
-        if self.advance(at, Some(Point { backlog, rates })) {
+    fn note(&mut self, at: u64, seconds: f32, now: Point) {
+        if self.advance(at, Some(now)) {
             self.measured = seconds;
             return;
         }
@@ -130,10 +113,10 @@ impl Ring {
             return;
         };
         let whole = self.measured + seconds;
-        for (mean, growth) in point.rates.iter_mut().zip(growth) {
-            *mean = (*mean * self.measured + growth) / whole;
+        for (mean, rate) in point.rates.iter_mut().zip(now.rates) {
+            *mean = (*mean * self.measured + rate * seconds) / whole;
         }
-        for (highest, count) in point.backlog.iter_mut().zip(backlog) {
+        for (highest, count) in point.backlog.iter_mut().zip(now.backlog) {
             *highest = count.max(*highest);
         }
         self.measured = whole;
@@ -202,6 +185,10 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
+    const fn puts(rate: f64) -> Each<f64> {
+        [rate, 0.0, 0.0, 0.0]
+    }
+
     fn told(curves: &Curves, span: usize, now: u64) -> String {
         // Only the first rate is looked at.
         let told = to_json(&curves.slots(span, seconds(now))).to_string();
@@ -210,13 +197,11 @@ mod tests {
 
     #[test]
     fn a_slot_has_the_highest_backlog_and_the_mean_rate_of_its_time() {
-        let mut curves = Curves::new(None);
-        // The first sample tells what the second one is compared with.
-        curves.note(seconds(0), [9, 0, 0, 0], [100, 0, 0, 0]);
+        let mut curves = Curves::default();
         assert_eq!(told(&curves, 0, 0), "[]");
-        curves.note(seconds(2), [1, 0, 0, 0], [104, 0, 0, 0]);
-        curves.note(seconds(4), [5, 0, 0, 2], [104, 0, 0, 0]);
-        curves.note(seconds(6), [3, 0, 0, 0], [110, 0, 0, 0]);
+        curves.note(seconds(2), 2.0, [1, 0, 0, 0], puts(2.0));
+        curves.note(seconds(4), 2.0, [5, 0, 0, 2], puts(0.0));
+        curves.note(seconds(6), 2.0, [3, 0, 0, 0], puts(3.0));
         assert_eq!(
             told(&curves, 0, 7),
             "[[1,0,0,0,2.00],[5,0,0,2,0.00],[3,0,0,0,3.00]]"
@@ -226,18 +211,17 @@ mod tests {
 
     #[test]
     fn a_restart_leaves_a_gap_and_a_slow_reply_does_not() {
-        let mut curves = Curves::new(Some(seconds(0)));
-        curves.note(seconds(2), [1, 0, 0, 0], [2, 0, 0, 0]);
+        let mut curves = Curves::default();
+        curves.note(seconds(2), 2.0, [1, 0, 0, 0], puts(1.0));
         // The server answers late, but it is the same.
-        curves.note(seconds(8), [1, 0, 0, 0], [2, 0, 0, 0]);
+        curves.note(seconds(8), 6.0, [1, 0, 0, 0], puts(0.0));
         assert_eq!(
             told(&curves, 0, 8),
             "[[1,0,0,0,1.00],[1,0,0,0,0.00],[1,0,0,0,0.00],[1,0,0,0,0.00]]"
         );
         curves.gap(seconds(10));
         curves.gap(seconds(12));
-        curves.note(seconds(14), [7, 0, 0, 0], [9, 0, 0, 0]);
-        curves.note(seconds(16), [7, 0, 0, 0], [9, 0, 0, 0]);
+        curves.note(seconds(16), 2.0, [7, 0, 0, 0], puts(0.0));
         let end = told(&curves, 0, 16);
         assert!(
             end.ends_with("[1,0,0,0,0.00],null,null,[7,0,0,0,0.00],[7,0,0,0,0.00]]"),
@@ -245,14 +229,14 @@ mod tests {
         );
         // In the other spans the whole slot is a gap.
         assert_eq!(told(&curves, 2, 16), "[null]");
-        curves.note(seconds(290), [7, 0, 0, 0], [9, 0, 0, 0]);
+        curves.note(seconds(290), 274.0, [7, 0, 0, 0], puts(0.0));
         assert_eq!(told(&curves, 2, 290), "[null,[7,0,0,0,0.00]]");
     }
 
     #[test]
     fn the_time_after_the_last_sample_is_a_gap() {
-        let mut curves = Curves::new(Some(seconds(0)));
-        curves.note(seconds(2), [1, 0, 0, 0], [0, 0, 0, 0]);
+        let mut curves = Curves::default();
+        curves.note(seconds(2), 2.0, [1, 0, 0, 0], puts(0.0));
         assert_eq!(told(&curves, 0, 5), "[[1,0,0,0,0.00]]");
         assert_eq!(told(&curves, 0, 9), "[[1,0,0,0,0.00],null,null]");
         assert_eq!(curves.slots(0, seconds(100_000)), vec![None; SLOTS]);
@@ -260,9 +244,9 @@ mod tests {
 
     #[test]
     fn a_day_of_200_tubes_takes_less_than_10_mb() {
-        let mut curves = Curves::new(Some(seconds(0)));
+        let mut curves = Curves::default();
         for at in (0..100_000).step_by(2) {
-            curves.note(seconds(at), [at, 1, 1, 1], [at; 4]);
+            curves.note(seconds(at), 2.0, [at, 1, 1, 1], [1.0; 4]);
         }
         for span in 0..SPANS.len() {
             let slots = curves.slots(span, seconds(100_000));
@@ -275,9 +259,10 @@ mod tests {
 
     #[test]
     fn a_small_curve_has_the_highest_of_five_slots() {
-        let mut curves = Curves::new(Some(seconds(0)));
+        let mut curves = Curves::default();
         for (index, ready) in [1, 2, 9, 4, 5, 6, 7].into_iter().enumerate() {
-            curves.note(seconds(2 * index as u64), [ready, 0, 0, 1], [0, 0, 0, 0]);
+            let at = seconds(2 * index as u64);
+            curves.note(at, 2.0, [ready, 0, 0, 1], puts(0.0));
         }
         assert_eq!(small(&curves.slots(0, seconds(12))).to_string(), "[3,10]");
     }

@@ -71,8 +71,13 @@ impl Facts {
 
     /// The value of this key.
     pub fn get(&self, key: &str) -> Option<&str> {
-        let found = self.iter().find(|(known, _)| *known == key);
-        found.map(|(_, value)| value)
+        let ends = self.ends.iter().map(|(_, end)| *end);
+        let mut places = std::iter::once(0).chain(ends).zip(&self.ends);
+        // Most keys differ in length.
+        let (_, &(from, to)) = places.find(|(start, (end, _))| {
+            end - start == key.len() && self.text[*start..*end] == *key
+        })?;
+        Some(&self.text[from..to])
     }
 
     /// The value of this key as text; empty if there is none.

@@ -89,16 +89,11 @@ pub fn pages(
     Ok(status)
 }
 
-/// Up to `most` jobs of this scope, each with its state; and whether none
-/// is missing.
-pub fn all(
-    client: &mut Client,
-    scope: &Scope,
-    most: usize,
-) -> Outcome<(Vec<(JobId, State)>, Status)> {
+/// Up to `most` jobs of this scope; and whether none is missing.
+pub fn all(client: &mut Client, scope: &Scope, most: usize) -> Outcome<(Vec<JobId>, Status)> {
     let mut found = Vec::new();
     let status = pages(client, scope, most, |_, jobs| {
-        found.extend(jobs.iter().map(|job| (job.id, job.state)));
+        found.extend(jobs.iter().map(|job| job.id));
         Ok(found.len() < most)
     })?;
     found.truncate(most);

@@ -299,8 +299,7 @@ impl Known {
         let before = self.sampled.replace(at);
         self.failure = None;
         self.server.note(at, before, sample.server);
-        let (jobs, counters) = (self.server.facts.jobs(), self.server.counters);
-        self.curves.note(at, jobs, counters);
+        self.server.draw(&mut self.curves, at, before);
         self.note_tubes(at, before, sample.tubes);
         self.note_producers(&sample.connections);
         for job in &sample.next {
@@ -354,25 +353,23 @@ impl Known {
         let mut waits = None;
         for (name, facts) in tubes {
             let mut tube = old.remove(&name).unwrap_or_default();
-            let is_new = tube.changed.is_zero();
             tube.note(at, before, facts);
             if tube.curves.is_none() && tube.is_alive() {
                 if curves < MOST_CURVES {
                     curves += 1;
-                    let zero_at = before.filter(|_| is_new);
-                    tube.curves = Some(Box::new(Curves::new(zero_at)));
+                    tube.curves = Some(Box::default());
                 } else {
                     waits = waits.max(Some(tube.changed));
                 }
             }
-            tube.note_curves(at);
+            tube.draw(at, before);
             self.tubes.insert(name, tube);
         }
         // A tube without clients and jobs goes, and may come back.
         for (name, mut tube) in old {
             if tube.curves.is_some() && at.saturating_sub(tube.changed) < FORGET {
                 tube.note(at, before, Facts::default());
-                tube.note_curves(at);
+                tube.draw(at, before);
                 tube.is_gone = true;
                 self.tubes.insert(name, tube);
             }
@@ -398,6 +395,14 @@ impl Counted {
         });
         self.counters = counters;
         self.facts = facts;
+    }
+
+    /// Adds these statistics to curves, if there were any before.
+    fn draw(&self, curves: &mut Curves, at: Duration, before: Option<Duration>) {
+        if let (Some(rates), Some(before)) = (self.rates, before) {
+            let seconds = at.saturating_sub(before).as_secs_f64().max(0.001);
+            curves.note(at, seconds, self.facts.jobs(), rates);
+        }
     }
 
     /// The figure of this column, if it is known and no figure of a tube alone.
@@ -453,10 +458,9 @@ impl Tube {
         self.age = age("first-ready-age").or(self.age.filter(|_| has_ready));
     }
 
-    fn note_curves(&mut self, at: Duration) {
-        let (jobs, counters) = (self.facts().jobs(), self.counted.counters);
+    fn draw(&mut self, at: Duration, before: Option<Duration>) {
         if let Some(curves) = &mut self.curves {
-            curves.note(at, jobs, counters);
+            self.counted.draw(curves, at, before);
         }
     }
 

@@ -3,12 +3,12 @@
 //!
 //! Each server is [watched](crate::remote::watch), whether or not a page is
 //! open. The threads of [`crate::http`] answer browsers from what is known, and
-//! ask the server only for jobs: [`site`] is all that can be asked for, [`jobs`]
+//! ask the server only for jobs: [`site`] is all that can be asked for, [`answers`]
 //! answers questions about jobs and makes changes. The page itself is in the
 //! folder `page`: HTML, CSS and JavaScript as a browser reads them, without a
 //! framework. It begins in `main.js`.
 
-mod jobs;
+mod answers;
 mod site;
 
 use crate::command::{Invocation, Run};

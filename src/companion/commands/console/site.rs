@@ -6,7 +6,7 @@
 //! cannot read our answers and cannot hide its origin. Its last way is a name of
 //! its own that suddenly means our address: [`crate::http`] refuses that.
 
-use super::jobs;
+use super::answers;
 use crate::failure::{Failure, Outcome};
 use crate::http::{Answer, Request, Site};
 use crate::remote::client::Client;
@@ -73,7 +73,7 @@ impl Site for Console {
                 "this console only looks: it was started without --allow-changes, or the token is \
                  that of --read-only",
             )),
-            ("POST", true) if path == "/api/change" => Ok(jobs::LONGEST),
+            ("POST", true) if path == "/api/change" => Ok(answers::LONGEST),
             ("POST", true) => Err(Answer::refusal(404, "there is nothing to change")),
             _ => Err(Answer::refusal(
                 405,
@@ -89,13 +89,13 @@ impl Site for Console {
         }
         let json = match path {
             "/api/change" if request.method == "POST" => self.ask(request, |client, server| {
-                jobs::carry_out(client, server, request)
+                answers::carry_out(client, server, request)
             })?,
             "/api/known" => self.known(request)?,
             "/api/why" => self.ask(request, |client, server| why(request, client, server))?,
-            "/api/jobs" => self.ask(request, |client, _| jobs::page(client, request))?,
+            "/api/jobs" => self.ask(request, |client, _| answers::page(client, request))?,
             "/api/job" => self.ask(request, |client, _| {
-                jobs::job(client, read(request, "job")?)
+                answers::job(client, read(request, "job")?)
             })?,
             _ => return Err(Answer::refusal(404, "there is no such page")),
         };

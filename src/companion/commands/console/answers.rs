@@ -7,9 +7,9 @@ use crate::command::word;
 use crate::failure::{Failure, Outcome};
 use crate::http::Request;
 use crate::remote::act::{Act, Task, WhenFree, kick_some, why_not};
-use crate::remote::client::{self, Client};
+use crate::remote::client::Client;
 use crate::remote::facts::{JobFacts, State, free_states};
-use crate::remote::finder::{self, Scope, Walk, each_body, near};
+use crate::remote::finder::{self, Scope, Walk, bodies, each_body, near};
 use crate::remote::reply::Reply;
 use crate::remote::watch::Watched;
 use crate::remote::writer::{NewJob, Transfer, Writer, Written};
@@ -170,11 +170,10 @@ fn row(job: &JobFacts, body: &[u8]) -> Json {
 /// A job with its statistics and its body, or the beginning of it: in base64,
 /// because it may have any bytes.
 pub fn job(client: &mut Client, id: JobId) -> Outcome<Json> {
-    let facts = client.job(id)?.ok_or_else(|| Failure::no_job(id))?;
-    let line = format!("peek {id}");
-    let reply = client.call(&line)?;
-    let job = client::job(&line, reply)?.ok_or_else(|| Failure::no_job(id))?;
-    let mut json = row(&facts, &job.body);
+    let known = client.job(id)?.into_iter().collect();
+    let found = bodies(client, known)?.pop();
+    let (facts, body) = found.ok_or_else(|| Failure::no_job(id))?;
+    let mut json = row(&facts, &body);
     json["tube"] = facts.tube.as_str().into();
     json["delay"] = facts.delay.0.into();
     json["ttr"] = facts.ttr.0.into();
@@ -183,7 +182,7 @@ pub fn job(client: &mut Client, id: JobId) -> Outcome<Json> {
         .iter()
         .map(|(key, value)| json!([key, value]))
         .collect();
-    let shown = &job.body[..job.body.len().min(LONGEST)];
+    let shown = &body[..body.len().min(LONGEST)];
     json["body64"] = to_base64(shown).into();
     Ok(json)
 }
@@ -346,6 +345,5 @@ fn clear(client: &mut Client, tube: &TubeName, states: &[State], most: u64) -> O
 fn found(client: &mut Client, tube: &TubeName, states: &[State], most: u64) -> Outcome<Vec<JobId>> {
     let scope = Scope::of(tube, states);
     let most = usize::try_from(most).unwrap_or(usize::MAX);
-    let (jobs, _) = finder::all(client, &scope, most)?;
-    Ok(jobs.into_iter().map(|(id, _)| id).collect())
+    Ok(finder::all(client, &scope, most)?.0)
 }
