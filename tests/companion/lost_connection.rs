@@ -157,7 +157,7 @@ fn no_command_waits_for_a_silent_server_longer_than_its_timeout() {
         for command in ["raw stats", "tubes", "move a b", "ls"] {
             let name = command.split(' ').next().expect("a word");
             scene.tell(&format!(
-                "$ beanpole --timeout 0.1 {command}\n! beanpole {name}: <any>: no reply within 100ms\n[3]"
+                "$ beanpole --timeout 0.1 {command}\n! beanpole {name}: <any>: no reply within 0.1 s: it hangs, or has as many connections as it takes\n[3]"
             ));
         }
         scene.signal(Signal::SIGCONT);

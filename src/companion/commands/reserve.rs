@@ -9,7 +9,7 @@ use crate::command::{Invocation, Run, Tubes};
 use crate::failure::{Outcome, Status};
 use crate::remote::act::{Act, send, send_each};
 use crate::remote::client::{self, Client};
-use crate::remote::facts::{Facts, JobFacts};
+use crate::remote::facts::JobFacts;
 use crate::remote::finder::Room;
 use crate::remote::form::Bodies;
 use crate::remote::reply::Job;
@@ -44,9 +44,6 @@ pub struct Reserve {
     bodies: Bodies,
 }
 
-/// A job, and what is known about it.
-type Given = (Job, Option<Facts>);
-
 /// If the reader of the output needs longer than this, the jobs are touched: a
 /// time to run is one second at least.
 const SLOW: Duration = Duration::from_millis(300);
@@ -76,30 +73,30 @@ impl Run for Reserve {
             let mut jobs = take(&mut client, timeout, room.jobs().min(wanted - taken))?;
             if is_kept {
                 // The time to run of a job that comes again was over.
-                let again = jobs.iter().position(|(job, _)| !seen.insert(job.id));
+                let again = jobs.iter().position(|job| !seen.insert(job.id));
                 jobs.truncate(again.unwrap_or(jobs.len()));
             }
             if jobs.is_empty() {
                 break;
             }
-            let unknown = jobs.iter_mut().filter(|(_, facts)| facts.is_none());
-            let line = |(job, _): &&mut Given| format!("stats-job {}", job.id);
-            for ((_, known), facts) in client.all(unknown, line, client::facts)? {
-                *known = facts;
+            let unknown = jobs.iter_mut().filter(|job| job.facts.is_none());
+            let line = |job: &&mut Job| format!("stats-job {}", job.id);
+            for (job, facts) in client.all(unknown, line, client::facts)? {
+                job.facts = facts.map(Box::new);
             }
-            for (job, facts) in &jobs {
-                self.bodies.write(&mut output, job, facts.as_ref())?;
+            for job in &jobs {
+                self.bodies.write(&mut output, job)?;
             }
             output.sync()?;
-            let ids: Vec<JobId> = jobs.iter().map(|(job, _)| job.id).collect();
+            let ids: Vec<JobId> = jobs.iter().map(|job| job.id).collect();
             while !is_kept && !output.is_read_within(SLOW)? {
                 // A job whose time is over is reported when it is settled.
                 send_each(&mut client, &ids, "touch")?;
             }
             taken += jobs.len();
-            room.learn(jobs.iter().map(|(job, _)| job.body.len()));
-            let lines = jobs.into_iter().flat_map(|(Job { id, .. }, facts)| {
-                let facts = facts.and_then(|facts| JobFacts::read(facts).ok());
+            room.learn(jobs.iter().map(|job| job.body.len()));
+            let lines = jobs.into_iter().flat_map(|Job { id, facts, .. }| {
+                let facts = facts.and_then(|facts| JobFacts::read(*facts).ok());
                 let own = facts.map_or(NewJob::PRIORITY, |facts| facts.priority);
                 act.lines(id, own).into_iter().map(move |line| (id, line))
             });
@@ -119,17 +116,17 @@ impl Run for Reserve {
 
 /// Reserves up to `most` jobs: waits for the first one up to the timeout, then
 /// takes others that are ready.
-fn take(client: &mut Client, timeout: Option<Seconds>, most: usize) -> Outcome<Vec<Given>> {
+fn take(client: &mut Client, timeout: Option<Seconds>, most: usize) -> Outcome<Vec<Job>> {
     let wait = timeout.map(|Seconds(time)| time.into());
     let (line, at_once) = (client.reserve(wait)?, client.reserve(Some(0))?);
     let until = wait.map(|wait| Instant::now() + Duration::from_secs(wait) + client.patience);
     client.queue(&line);
     let reply = client.reply_by(until)?;
-    let Some(first) = client::job_with_facts(&line, reply)? else {
+    let Some(first) = client::job(&line, reply)? else {
         return Ok(Vec::new());
     };
     let others = std::iter::repeat_n((), most - 1);
-    let others = client.all(others, |()| at_once.clone(), client::job_with_facts)?;
+    let others = client.all(others, |()| at_once.clone(), client::job)?;
     let others = others.into_iter().filter_map(|(_, given)| given);
     Ok([first].into_iter().chain(others).collect())
 }

@@ -171,7 +171,14 @@ impl Client {
 
     /// The failure that says that no reply came in time.
     pub fn silent(&self) -> Failure {
-        self.lost(format_args!("no reply within {:?}", self.patience))
+        // What is left of a deadline has many digits.
+        let patience = (self.patience.as_secs_f64() * 10.0).round() / 10.0;
+        let why = match self.is_heard {
+            true => "",
+            // beanstalkd leaves those whom it cannot accept in the queue of the system.
+            false => ": it hangs, or has as many connections as it takes",
+        };
+        self.lost(format_args!("no reply within {patience} s{why}"))
     }
 
     /// The meaning of this reply.
@@ -444,15 +451,6 @@ pub fn known(facts: Facts) -> Outcome<Option<JobFacts>> {
     let asked = format!("stats-job {}", facts.text("id"));
     let wrong = |reason| Failure::Unreachable(format!("{asked}: {reason}"));
     JobFacts::read(facts).map(Some).map_err(wrong)
-}
-
-/// The job in the reply to `reserve-with-stats`, and what `stats-job` would show of it if
-/// the reply tells all of that.
-pub fn job_with_facts(asked: &str, reply: Reply) -> Outcome<Option<(Job, Option<Facts>)>> {
-    match reply {
-        Reply::ReservedWithStats(job, facts) => Ok(Some((job, facts.map(|facts| *facts)))),
-        other => Ok(job(asked, other)?.map(|job| (job, None))),
-    }
 }
 
 /// The job in a reply; `None` if there is none.

@@ -32,9 +32,6 @@ pub enum Reply {
     Using(String),
     Watching(u64),
     Reserved(Job),
-    /// To `reserve-with-stats`: the job, and what `stats-job` would show of it if it has
-    /// no options.
-    ReservedWithStats(Job, Option<Box<Facts>>),
     Found(Job),
     /// A YAML document.
     Ok(Vec<u8>),
@@ -62,6 +59,9 @@ pub enum Reply {
 pub struct Job {
     pub id: JobId,
     pub body: Vec<u8>,
+    /// What `stats-job` would show, if `reserve-with-stats` has told all of that: a job
+    /// with options has more.
+    pub facts: Option<Box<Facts>>,
 }
 
 /// The replies that are one word.
@@ -161,12 +161,14 @@ impl RawReply {
         let id = count.map(JobId);
         let known = match (words.as_slice(), self.chunk) {
             (["OK", _], Some(chunk)) => Some(Reply::Ok(chunk)),
-            (["RESERVED", _, _], Some(body)) => id.map(|id| Reply::Reserved(Job { id, body })),
             (["RESERVED", _, _, told @ ..], Some(body)) => id.map(|id| {
                 let facts = Facts::of_reserved(id, told).map(Box::new);
-                Reply::ReservedWithStats(Job { id, body }, facts)
+                Reply::Reserved(Job { id, body, facts })
             }),
-            (["FOUND", _, _], Some(body)) => id.map(|id| Reply::Found(Job { id, body })),
+            (["FOUND", _, _], Some(body)) => {
+                let facts = None;
+                id.map(|id| Reply::Found(Job { id, body, facts }))
+            }
             (["INSERTED", _], _) => id.map(Reply::Inserted),
             (["INSERTED", _, rest @ ..], _) if rest.len() <= 2 => {
                 id.map(|id| Reply::InsertedBefore(id, rest.join(" ")))
@@ -244,9 +246,7 @@ impl fmt::Display for Reply {
             Reply::Buried(Some(id)) => write!(f, "BURIED {id}"),
             Reply::Using(tube) => write!(f, "USING {tube}"),
             Reply::Watching(count) => write!(f, "WATCHING {count}"),
-            Reply::Reserved(job) | Reply::ReservedWithStats(job, _) => {
-                write!(f, "RESERVED {} {}", job.id, job.body.len())
-            }
+            Reply::Reserved(job) => write!(f, "RESERVED {} {}", job.id, job.body.len()),
             Reply::Found(job) => write!(f, "FOUND {} {}", job.id, job.body.len()),
             Reply::Ok(document) => write!(f, "OK {}", document.len()),
             Reply::Kicked(Some(count)) => write!(f, "KICKED {count}"),
@@ -275,6 +275,7 @@ mod tests {
         let job = Job {
             id: JobId(7),
             body: b"a\r\nb".into(),
+            facts: None,
         };
         for cut in 0..20 {
             assert_eq!(read(&wire[..cut]), Ok(None), "{cut} bytes");

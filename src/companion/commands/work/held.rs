@@ -15,7 +15,7 @@
 use super::{Common, wait_after};
 use crate::failure::{Failure, Outcome};
 use crate::remote::client::{self, Client, Event};
-use crate::remote::facts::{Facts, JobFacts, State};
+use crate::remote::facts::{JobFacts, State};
 use crate::remote::reply::{Job, Reply};
 use crate::signals::Calls;
 use crate::text::output::complain;
@@ -42,8 +42,6 @@ pub struct Held {
 /// A job that the server has given us.
 pub struct Given {
     pub job: Job,
-    /// What the server has told about it.
-    pub facts: Option<Facts>,
     /// When we asked for it.
     pub asked: Instant,
 }
@@ -75,9 +73,9 @@ impl Held {
     /// Takes over a job that this connection has just reserved, and asks for its facts, if
     /// they are not known.
     pub fn new(common: &'static Common, client: Client, given: Given) -> Outcome<Held> {
-        let Given { job, facts, asked } = given;
-        let facts = facts.map(JobFacts::read).transpose();
-        if let Some(facts) = facts.map_err(Failure::Refused)?
+        let Given { mut job, asked } = given;
+        let facts = job.facts.take().map(|facts| JobFacts::read(*facts));
+        if let Some(facts) = facts.transpose().map_err(Failure::Refused)?
             // It was reserved after that moment, so our lease is not too long.
             && asked.elapsed() < Duration::from_secs(facts.ttr.0.into()) / 3
         {

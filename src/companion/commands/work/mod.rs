@@ -366,13 +366,13 @@ impl Slot {
                     continue;
                 }
             };
-            let given = client::job_with_facts(&line, reply)?;
+            let given = client::job(&line, reply)?;
             if given.is_none() {
                 // A pattern may mean more tubes by now.
                 common.watch(&mut client)?;
             }
             self.client = Some(client);
-            return Ok(given.map(|(job, facts)| Given { job, facts, asked }));
+            return Ok(given.map(|job| Given { job, asked }));
         }
         // The connection is closed. If a job is on its way to us, the server
         // makes it ready again.
