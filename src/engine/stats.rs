@@ -8,13 +8,12 @@
 use super::counts::{COMMAND_KEYS, JobCounts};
 use super::job::{JOB_OVERHEAD, Job, State};
 use super::slab::{ConnectionIndex, TubeIndex};
-use super::tube::Pause;
+use super::tube::{Pause, Tube};
 use super::{ConnectionId, Engine, SLICE, Time};
 use crate::protocol::command::ListJobs;
 use crate::protocol::document::TubeNames;
 use crate::protocol::{
-    ConnectionList, ConnectionStats, Document, JobId, JobList, JobStats, Priority, Reply, TubeList,
-    TubeName, TubeStats,
+    ConnectionList, ConnectionStats, Document, JobId, JobList, JobStats, Priority, Reply, TubeName,
 };
 use std::time::Duration;
 
@@ -29,9 +28,7 @@ impl Engine {
     #[inline(never)]
     pub(super) fn server_documents(&self) -> [Document; 4] {
         let [mut document, mut state, mut limits, mut refusals] = <[Document; 4]>::default();
-        for (key, count) in job_counts(&self.jobs_now) {
-            document.add_number(key, count);
-        }
+        add_jobs(&mut document, &self.jobs_now);
         for (key, count) in COMMAND_KEYS.iter().zip(self.totals.commands) {
             document.add(key, count);
         }
@@ -80,8 +77,9 @@ impl Engine {
 
     #[inline(never)]
     pub(super) fn stats_tube(&self, name: &TubeName, now: Time) -> Option<Reply> {
-        let stats = self.tube_stats(self.find_tube(name)?, now);
-        Some(Reply::TubeStats(Box::new(stats)))
+        let mut facts = Document::default();
+        add_tube(&mut facts, &self.tubes[self.find_tube(name)?], now);
+        Some(Reply::TubeStats(facts))
     }
 
     pub(super) fn list_tubes(&mut self) -> Reply {
@@ -159,11 +157,11 @@ impl Engine {
     #[inline(never)]
     pub(super) fn list_tube_stats(&mut self, from: u64, count: u64, now: Time) -> Reply {
         let mut others = self.tubes_by_id.range(from..);
-        let stats = |(_, &index): (&u64, &TubeIndex)| self.tube_stats(index, now);
-        let items: Vec<_> = others.by_ref().take(at_once(count)).map(stats).collect();
+        let facts = |(_, &index): (&u64, &TubeIndex)| self.tube_facts(&self.tubes[index], now);
+        let items: Vec<_> = others.by_ref().take(at_once(count)).map(facts).collect();
         self.effects.steps += items.len();
         let next = others.next().map(|(&id, _)| id);
-        Reply::TubeList(TubeList { items, next })
+        Reply::TubeStats(Document::list("tubes", items.into_iter(), next))
     }
 
     /// What `stats-job` and `list-jobs` show. The engine does not know in which
@@ -198,49 +196,44 @@ impl Engine {
         most.map_or(0, |most| most.get() as u64)
     }
 
-    /// What `stats-tube` and `list-tube-stats` show.
-    fn tube_stats(&self, index: TubeIndex, now: Time) -> TubeStats {
-        let tube = &self.tubes[index];
-        let pause = |pause: Pause| (pause.length.0, pause.until.since(now).as_secs());
-        let (pause, pause_left) = tube.pause.map(pause).unwrap_or_default();
-        let [urgent, ready, reserved, delayed, buried] = job_counts(&tube.jobs);
+    /// What `list-tube-stats` shows of a tube.
+    fn tube_facts(&self, tube: &Tube, now: Time) -> Document {
         let [reserves, releases, buries, timeouts, kicks] = tube.events;
         let age = |job: Option<(Priority, JobId)>| {
             let job = job.and_then(|(_, id)| self.jobs.get(id));
             job.map_or(0, |job| now.since(job.created_at).as_secs())
         };
-        TubeStats {
-            id: tube.id,
-            name: tube.name.clone(),
-            counts: [
-                urgent,
-                ready,
-                reserved,
-                delayed,
-                buried,
-                ("total-jobs", tube.total_jobs),
-                ("current-using", tube.using as u64),
-                ("current-watching", tube.watching as u64),
-                ("current-waiting", tube.waiting.len() as u64),
-                ("cmd-delete", tube.deletes),
-                ("cmd-pause-tube", tube.pauses),
-                ("pause", pause.into()),
-                ("pause-time-left", pause_left),
-            ],
-            more: [
-                ("total-reserves", reserves),
-                ("total-releases", releases),
-                ("total-buries", buries),
-                ("total-timeouts", timeouts),
-                ("total-kicks", kicks),
-                ("first-ready-age", age(tube.ready.first())),
-                ("last-ready-age", age(tube.ready.last())),
-                ("total-expired", tube.expired),
-                ("max-jobs", self.max_jobs_per_tube()),
-                ("puts-refused", tube.refused),
-            ],
-        }
+        let mut facts = Document::default();
+        facts.add_number("id", tube.id);
+        add_tube(&mut facts, tube, now);
+        facts.add_number("total-reserves", reserves);
+        facts.add_number("total-releases", releases);
+        facts.add_number("total-buries", buries);
+        facts.add_number("total-timeouts", timeouts);
+        facts.add_number("total-kicks", kicks);
+        facts.add_number("first-ready-age", age(tube.ready.first()));
+        facts.add_number("last-ready-age", age(tube.ready.last()));
+        facts.add_number("total-expired", tube.expired);
+        facts.add_number("max-jobs", self.max_jobs_per_tube());
+        facts.add_number("puts-refused", tube.refused);
+        facts
     }
+}
+
+/// Adds what `stats-tube` shows.
+fn add_tube(facts: &mut Document, tube: &Tube, now: Time) {
+    let pause = |pause: Pause| (pause.length.0, pause.until.since(now).as_secs());
+    let (pause, pause_left) = tube.pause.map(pause).unwrap_or_default();
+    facts.add_name("name", &tube.name);
+    add_jobs(facts, &tube.jobs);
+    facts.add_number("total-jobs", tube.total_jobs);
+    facts.add_number("current-using", tube.using as u64);
+    facts.add_number("current-watching", tube.watching as u64);
+    facts.add_number("current-waiting", tube.waiting.len() as u64);
+    facts.add_number("cmd-delete", tube.deletes);
+    facts.add_number("cmd-pause-tube", tube.pauses);
+    facts.add_number("pause", pause);
+    facts.add_number("pause-time-left", pause_left);
 }
 
 /// How many items a reply lists if the client asks for this many.
@@ -252,14 +245,12 @@ pub(super) fn seconds(time: Duration) -> u32 {
     u32::try_from(time.as_secs()).unwrap_or(u32::MAX)
 }
 
-/// How many jobs there are in each state, each with its key.
-fn job_counts(jobs: &JobCounts) -> [(&'static str, u64); 5] {
+/// Adds how many jobs there are in each state.
+fn add_jobs(facts: &mut Document, jobs: &JobCounts) {
     let [ready, delayed, reserved, buried] = jobs.by_state;
-    [
-        ("current-jobs-urgent", jobs.urgent as u64),
-        ("current-jobs-ready", ready as u64),
-        ("current-jobs-reserved", reserved as u64),
-        ("current-jobs-delayed", delayed as u64),
-        ("current-jobs-buried", buried as u64),
-    ]
+    facts.add_number("current-jobs-urgent", jobs.urgent as u64);
+    facts.add_number("current-jobs-ready", ready as u64);
+    facts.add_number("current-jobs-reserved", reserved as u64);
+    facts.add_number("current-jobs-delayed", delayed as u64);
+    facts.add_number("current-jobs-buried", buried as u64);
 }

@@ -1,6 +1,6 @@
 //! The reply to `list-connections`: a line for each connection.
 
-use super::list::{List, Listed};
+use super::document::List;
 use super::{Document, TubeName};
 
 /// What the server shows of a connection. Times are in whole seconds, rounded
@@ -37,23 +37,24 @@ pub struct ConnectionStats {
 /// What `list-connections` answers.
 pub type ConnectionList = List<ConnectionStats>;
 
-impl Listed for ConnectionStats {
-    const KEY: &'static str = "connections";
-
-    fn document(&self) -> Document {
-        let mut facts = Document::default();
-        facts.add_number("id", self.id);
-        facts.add_text("address", &self.address);
-        facts.add_number("age", self.age);
-        facts.add_number("idle", self.idle.min(self.age));
-        facts.add("producer", self.is_producer);
-        facts.add("worker", self.is_worker);
-        facts.add("waiting", self.is_waiting);
-        facts.add_name("tube", &self.tube);
-        facts.add_number("watched", self.watched as u64);
-        facts.add_number("held", self.held as u64);
-        facts.add_number("puts", self.puts);
-        facts.add_number("reserves", self.reserves);
-        facts
+impl ConnectionList {
+    pub(super) fn document(&self) -> Document {
+        let facts = |connection: &ConnectionStats| {
+            let mut facts = Document::default();
+            facts.add_number("id", connection.id);
+            facts.add_text("address", &connection.address);
+            facts.add_number("age", connection.age);
+            facts.add_number("idle", connection.idle.min(connection.age));
+            facts.add("producer", connection.is_producer);
+            facts.add("worker", connection.is_worker);
+            facts.add("waiting", connection.is_waiting);
+            facts.add_name("tube", &connection.tube);
+            facts.add_number("watched", connection.watched as u64);
+            facts.add_number("held", connection.held as u64);
+            facts.add_number("puts", connection.puts);
+            facts.add_number("reserves", connection.reserves);
+            facts
+        };
+        Document::list("connections", self.items.iter().map(facts), self.next)
     }
 }

@@ -1,5 +1,5 @@
-//! The YAML that some replies carry: statistics, and lists of tubes. `jobs` and
-//! `connections` have the statistics of one of these.
+//! The YAML that some replies carry: statistics, and lists. `jobs` and `connections` have
+//! the statistics of one of these.
 //!
 //! The engine and the server choose the keys and count the values; this file
 //! only knows what they look like on the wire. Names are quoted only where a YAML
@@ -26,18 +26,15 @@ impl Document {
 
     /// The same for a number, in less time.
     pub fn add_number(&mut self, key: &str, number: impl Into<u64>) {
-        self.0.extend_from_slice(key.as_bytes());
-        self.0.extend_from_slice(b": ");
+        self.push(&[key, ": "]);
         push_number(&mut self.0, number.into());
         self.0.push(b'\n');
     }
 
     /// Adds a key and a name.
     pub fn add_name(&mut self, key: &str, name: &TubeName) {
-        match is_text(name.as_str()) {
-            true => self.add(key, name),
-            false => self.add_text(key, name.as_str()),
-        }
+        let quote = if is_text(name.as_str()) { "" } else { "\"" };
+        self.push(&[key, ": ", quote, name.as_str(), quote, "\n"]);
     }
 
     /// Adds a key and a text that may be as simple as a name.
@@ -52,13 +49,36 @@ impl Document {
     /// can parse the document whatever the host is called.
     pub fn add_text(&mut self, key: &str, text: &str) {
         let text = text.replace('\\', "\\\\").replace('"', "\\\"");
-        self.add(key, format_args!("\"{text}\""));
+        self.push(&[key, ": \"", &text, "\"\n"]);
     }
 
-    /// The lines, without the LF that ends each.
-    pub(super) fn lines(&self) -> impl Iterator<Item = &[u8]> {
-        let lines = self.0.strip_suffix(b"\n").unwrap_or(b"");
-        lines.split(|&byte| byte == b'\n')
+    fn push(&mut self, parts: &[&str]) {
+        let parts = parts.iter().map(|part| part.as_bytes());
+        parts.for_each(|part| self.0.extend_from_slice(part));
+    }
+
+    /// A part of a list: each item takes a line, and then comes the number to continue
+    /// from, 0 if this is the last part.
+    pub fn list(
+        key: &str,
+        items: impl ExactSizeIterator<Item = Document>,
+        next: Option<u64>,
+    ) -> Document {
+        let mut list = Document(Vec::with_capacity(512 * items.len()));
+        let none = if items.len() == 0 { " []" } else { "" };
+        list.push(&[key, ":", none, "\n"]);
+        for item in items {
+            let facts = item.0.strip_suffix(b"\n").unwrap_or(b"");
+            let mut before = "- {";
+            for fact in facts.split(|&byte| byte == b'\n') {
+                list.0.extend_from_slice(before.as_bytes());
+                list.0.extend_from_slice(fact);
+                before = ", ";
+            }
+            list.0.extend_from_slice(b"}\n");
+        }
+        list.add_number("next", next.unwrap_or(0));
+        list
     }
 
     /// The bytes of a whole reply, with the keys of these documents.
@@ -70,6 +90,15 @@ impl Document {
     }
 }
 
+/// A part of a list, in the order of the ids, and where the next part begins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct List<T> {
+    /// What is listed.
+    pub items: Vec<T>,
+    /// The first id that this part leaves out; `None` if it is the last part.
+    pub next: Option<u64>,
+}
+
 /// Words that are no text in YAML 1.1 or 1.2, whatever their case.
 const YAML_WORDS: [&str; 9] = ["null", "true", "false", "yes", "no", "on", "off", "y", "n"];
 
@@ -77,39 +106,29 @@ const YAML_WORDS: [&str; 9] = ["null", "true", "false", "yes", "no", "on", "off"
 /// those words, a number or a date. Libraries differ: what one of them takes for a number
 /// is one.
 fn is_text(name: &str) -> bool {
-    let unsigned = name.trim_start_matches(['+', '_']);
-    match unsigned.as_bytes().first() {
-        Some(b'0'..=b'9' | b'.') => !is_number(unsigned) && !is_date(unsigned),
-        _ => !YAML_WORDS
+    if !name.starts_with(|first: char| first.is_ascii_digit() || "+_.eE".contains(first)) {
+        return !YAML_WORDS
             .iter()
-            .any(|word| word.eq_ignore_ascii_case(name)),
+            .any(|word| word.eq_ignore_ascii_case(name));
     }
-}
-
-/// Whether a name that begins with a digit or a dot is a number.
-fn is_number(name: &str) -> bool {
-    let name = name.replace('_', "").to_ascii_lowercase();
-    let is_whole = |text: &str, radix| text.chars().all(|digit| digit.is_digit(radix));
-    match name.split_at_checked(2) {
-        Some(("0x", digits)) => is_whole(digits, 16),
-        Some(("0o", digits)) => is_whole(digits, 8),
-        Some(("0b", digits)) => is_whole(digits, 2),
-        Some((".i", "nf") | (".n", "an")) => true,
-        _ => {
-            let (number, exponent) = name.split_once('e').unwrap_or((&name, "0"));
-            let exponent = exponent.strip_prefix(['+', '-']).unwrap_or(exponent);
-            is_whole(&number.replacen('.', "", 1), 10)
-                && is_whole(exponent, 10)
-                && !exponent.is_empty()
-        }
+    let number = name
+        .trim_start_matches(['+', '_'])
+        .replace('_', "")
+        .to_ascii_lowercase();
+    let is_whole = |digits: &str, radix| digits.chars().all(|digit| digit.is_digit(radix));
+    let parts: Vec<_> = name
+        .split('-')
+        .map(|part| (part.len(), is_whole(part, 10)))
+        .collect();
+    match (number.split_at_checked(2), &parts[..]) {
+        (Some(("0x", digits)), _) => !is_whole(digits, 16),
+        (Some(("0o", digits)), _) => !is_whole(digits, 8),
+        (Some(("0b", digits)), _) => !is_whole(digits, 2),
+        (Some((".i", "nf") | (".n", "an")), _) => false,
+        (_, [(4, true), (1 | 2, true), (1 | 2, true)]) => false,
+        // Some take `.5`, and even `.` or `e5`, for numbers.
+        _ => format!("0{number}").parse::<f64>().is_err(),
     }
-}
-
-/// Whether it is a date, such as 2024-12-31 or 2024-1-1.
-fn is_date(name: &str) -> bool {
-    let lengths: Vec<_> = name.split('-').map(str::len).collect();
-    let is_part = |byte: u8| byte.is_ascii_digit() || byte == b'-';
-    matches!(lengths[..], [4, 1 | 2, 1 | 2]) && name.bytes().all(is_part)
 }
 
 /// Appends the digits of a number. (`write!` takes several times as long.)
@@ -213,10 +232,10 @@ mod tests {
 
     #[test]
     fn a_name_is_quoted_only_if_a_reader_of_yaml_may_take_it_for_something_else() {
-        let texts = "mails 2fa-mails 2fa 0xyz 0b12 0o9 1e 1e+x e5 a_1 + ++ +a v1.2 a.b 1;2 1/2 \
+        let texts = "mails 2fa-mails 2fa 0xyz 0b12 0o9 1e 1e+x e a_1 +a v1.2 a.b 1;2 1/2 \
             null-jobs nullable yess truely on-hold .info .hidden nan inf 10-20 2024-12 24-12-31 \
             2024-12-31-a 2024-123-1 $1 (1) 1-2-3 1st 0e0e0 x86_64 N1 .nano 192.168.0.1 1.2.3 ..";
-        let others = "0 7 007 +7 1_000 _1 1__0 0x1F 0xface 0X1f 0x_ 0o17 0O17 017 08 0b101 0_b1 +0x1 \
+        let others = "0 7 007 +7 1_000 _1 1__0 e5 +E1 + +_ 0x1F 0xface 0X1f 0x_ 0o17 0O17 017 08 0b101 0_b1 +0x1 \
             1.5 .5 5. 1e3 1E+5 1e-5 .5e1 1_0.5_0 +1.5e3 . ._ .inf +.INF .NaN 20241231 \
             2024-12-31 2024-1-1 1999-01-1 null Null NULL true TRUE False yes No ON off y Y n N";
         for (names, quote) in [(texts, ""), (others, "\"")] {

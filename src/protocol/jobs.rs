@@ -1,7 +1,7 @@
 //! What `stats-job` and `list-jobs` show of jobs: `stats-job` has a line for each
 //! fact, `list-jobs` a line for each job, with two facts more.
 
-use super::list::{List, Listed};
+use super::document::List;
 use super::options::OptionStats;
 use super::{Document, JobId, Priority, Seconds, TubeName};
 
@@ -108,20 +108,19 @@ impl JobStats {
 /// What `list-jobs` answers.
 pub type JobList = List<JobStats>;
 
-impl Listed for JobStats {
-    const KEY: &'static str = "jobs";
-
-    fn document(&self) -> Document {
-        let mut facts = self.facts();
-        facts.add_number("size", self.size);
-        let expires_in = self.options.as_ref().and_then(|options| options.expires_in);
-        expires_in.inspect(|&left| facts.add_number("expires-in", left));
-        facts.add_number("reserved-by", self.reserved_by);
-        facts
-    }
-}
-
 impl JobList {
+    pub(super) fn document(&self) -> Document {
+        let facts = |job: &JobStats| {
+            let mut facts = job.facts();
+            facts.add_number("size", job.size);
+            let expires_in = job.options.as_ref().and_then(|options| options.expires_in);
+            expires_in.inspect(|&left| facts.add_number("expires-in", left));
+            facts.add_number("reserved-by", job.reserved_by);
+            facts
+        };
+        Document::list("jobs", self.items.iter().map(facts), self.next)
+    }
+
     /// The memory that it takes, in bytes, without the names of the tubes.
     pub fn memory(&self) -> usize {
         let options = self.items.iter().filter(|job| job.options.is_some());
@@ -160,7 +159,7 @@ mod tests {
 
     fn encoded(list: &JobList) -> String {
         let mut whole = Vec::new();
-        list.encode(&mut whole);
+        Document::encode(&[list.document()], &mut whole);
         String::from_utf8(whole).unwrap()
     }
 

@@ -2,9 +2,9 @@
 //!
 //! [`framing`] turns bytes into [`Request`]s, and [`command`] reads their lines. The
 //! engine answers with a [`Reply`], which [`reply`] turns into bytes again.
-//! [`document`] has the format of statistics, `list` that of lists, and [`jobs`],
-//! `connections` and `tubes` say what each item shows; the numbers come from the
-//! engine. `options` has the four options of a `put`.
+//! [`document`] has the format of statistics and lists, and [`jobs`] and `connections`
+//! say what each item shows; the numbers come from the engine. `options` has the four
+//! options of a `put`.
 
 mod body;
 pub mod command;
@@ -12,11 +12,9 @@ mod connections;
 pub mod document;
 pub mod framing;
 pub mod jobs;
-mod list;
 mod name;
 mod options;
 pub mod reply;
-mod tubes;
 
 pub use body::Body;
 pub use command::Command;
@@ -27,7 +25,6 @@ pub use jobs::{Counters, JobList, JobState, JobStats};
 pub use name::TubeName;
 pub use options::{Key, Limit, OptionStats, PutOptions, Unique};
 pub use reply::{DependsOn, Reply};
-pub use tubes::{TubeList, TubeStats};
 
 use std::fmt;
 use std::time::Duration;

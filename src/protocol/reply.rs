@@ -3,7 +3,7 @@
 use super::document::{TubeNames, push_number};
 use super::jobs::{JobList, JobStats};
 use super::{Body, ConnectionList, Document, JobId, JobState, Priority, TubeName};
-use super::{TubeList, TubeStats};
+use std::slice;
 
 /// What the server answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,8 +56,9 @@ pub enum Reply {
     Paused,
     /// `OK <bytes>` and a YAML dictionary: `stats-job`.
     JobStats(Box<JobStats>),
-    /// The same for `stats-tube`.
-    TubeStats(Box<TubeStats>),
+    /// The same for `stats-tube`, and `OK <bytes>` and YAML: a list of tubes, and the
+    /// number to continue from.
+    TubeStats(Document),
     /// The same for `stats`, in parts: the server adds what only the process knows at
     /// the end of each.
     ServerStats(Box<[Document; 4]>),
@@ -67,8 +68,6 @@ pub enum Reply {
     Jobs(Box<JobList>),
     /// `OK <bytes>` and YAML: a list of connections, and the id to continue from.
     Connections(ConnectionList),
-    /// `OK <bytes>` and YAML: a list of tubes, and the number to continue from.
-    TubeList(TubeList),
     /// `OUT_OF_MEMORY`: no room for the job.
     OutOfMemory,
     /// `INTERNAL_ERROR`: the server cannot keep what it would promise.
@@ -98,11 +97,10 @@ impl Reply {
         match self {
             Reply::ServerStats(parts) => return Document::encode(&**parts, out),
             Reply::JobStats(job) => return Document::encode(&[job.facts()], out),
-            Reply::TubeStats(tube) => return Document::encode(&[tube.facts()], out),
+            Reply::TubeStats(document) => return Document::encode(slice::from_ref(document), out),
             Reply::Tubes(names) => return out.extend(names.encode().flat_map(String::into_bytes)),
-            Reply::Connections(list) => return list.encode(out),
-            Reply::TubeList(list) => return list.encode(out),
-            Reply::Jobs(list) => return list.encode(out),
+            Reply::Connections(list) => return Document::encode(&[list.document()], out),
+            Reply::Jobs(list) => return Document::encode(&[list.document()], out),
             line => out.extend_from_slice(line.word().as_bytes()),
         }
         match self {
@@ -200,8 +198,7 @@ impl Reply {
             Reply::KickedCount(_) | Reply::Kicked => "KICKED",
             Reply::Paused => "PAUSED",
             Reply::JobStats(_) | Reply::TubeStats(_) | Reply::ServerStats(_) => "OK",
-            Reply::Tubes(_) | Reply::Jobs(_) => "OK",
-            Reply::Connections(_) | Reply::TubeList(_) => "OK",
+            Reply::Tubes(_) | Reply::Jobs(_) | Reply::Connections(_) => "OK",
             Reply::OutOfMemory => "OUT_OF_MEMORY",
             Reply::InternalError => "INTERNAL_ERROR",
             Reply::BadFormat => "BAD_FORMAT",

@@ -555,7 +555,7 @@ impl Ready {
 pub fn size(reply: &Reply) -> usize {
     match reply {
         Reply::Jobs(list) => SEND_BYTES.max(list.memory()),
-        Reply::Tubes(_) | Reply::Connections(_) | Reply::TubeList(_) => SEND_BYTES,
+        Reply::Tubes(_) | Reply::Connections(_) => SEND_BYTES,
         Reply::JobStats(_) | Reply::TubeStats(_) | Reply::ServerStats(_) => SEND_BYTES,
         _ => 32 + reply.body().map_or(0, |body| body.wire().len()),
     }

@@ -529,7 +529,7 @@ impl Judge {
             Reply::TimedOut => line == "reserve-with-timeout 0",
             Reply::KickedCount(0) => true,
             Reply::Tubes(_) => line != "list-tubes-watched",
-            Reply::Jobs(_) | Reply::Connections(_) | Reply::TubeList(_) => true,
+            Reply::Jobs(_) | Reply::Connections(_) => true,
             Reply::JobStats(_) | Reply::TubeStats(_) | Reply::ServerStats(_) => true,
             _ => false,
         }
