@@ -11,7 +11,7 @@ const readers = {
 };
 const plain = "mails 2fa-mails 2fa v1.2 192.168.0.1 1/2 10-20 2024-12 null-jobs yess .info nan $1 (1)";
 const quoted =
-  "0 7 007 +7 1_000 0x1F 0o17 0b101 1.5 .5 5. 1e3 1E+5 . .inf .NaN 2024-12-31 null NULL true False yes No ON off y N";
+  "0 7 007 +7 1_000 0x1F 0o17 0b101 1.5 .5 5. 1e3 1E+5 E5 +_ . .inf .NaN 2024-12-31 null NULL true False yes No ON off y N";
 const names = [...plain.split(" "), ...quoted.split(" ")];
 
 const socket = net.connect(Number(process.argv[2]), "127.0.0.1", () => {
