@@ -199,12 +199,11 @@ impl Line {
     fn write(&self) {
         let Line { client, text, .. } = self;
         let (level, number) = self.level.shown();
-        let line = match is_journal() {
-            true => format!("<{number}>{client}{text}\n"),
-            false => {
-                let time = calendar::timestamp(self.time);
-                format!("{time} {level}: {client}{text}\n")
-            }
+        let line = if is_journal() {
+            format!("<{number}>{client}{text}\n")
+        } else {
+            let time = calendar::timestamp(self.time);
+            format!("{time} {level}: {client}{text}\n")
         };
         // If standard error is closed, there is no one to report it to.
         let (Ok(()) | Err(_)) = io::stderr().write_all(line.as_bytes());

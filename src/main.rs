@@ -90,9 +90,10 @@ fn serve(options: Options) -> Result<(), Failure> {
     let mut signals = signals.map_err(cannot("trapping signals"))?;
     let inherited = inherited.map_err(|message| (Exit::CannotListen, message))?;
     let user = options.user.as_deref().map(find_user).transpose()?;
-    let listeners = match inherited.is_empty() {
-        true => bind(&options, user.as_ref())?,
-        false => take_over(inherited, &options),
+    let listeners = if inherited.is_empty() {
+        bind(&options, user.as_ref())?
+    } else {
+        take_over(inherited, &options)
     };
     if let Some(user) = &user {
         privileges::become_user(user).map_err(|error| cannot_become(&user.name, error))?;
@@ -151,9 +152,10 @@ fn serve(options: Options) -> Result<(), Failure> {
     for address in &addresses {
         log::info(format_args!("listening on {address}"));
     }
-    let status = match is_draining {
-        true => format!("Draining: {DRAINS}"),
-        false => format!("Serving on {}", addresses.join(" ")),
+    let status = if is_draining {
+        format!("Draining: {DRAINS}")
+    } else {
+        format!("Serving on {}", addresses.join(" "))
     };
     notify::send(&format!("READY=1\nSTATUS={status}"));
     wait_for_the_end(&events, &server);
@@ -244,9 +246,10 @@ fn max_memory(asked: Option<u64>, usual: Option<Bound>) -> Option<u64> {
         (Some(asked), _) => detail(format_args!("at most {asked} bytes of memory for clients")),
         (None, Some((most, because))) => {
             let line = format!("at most {most} bytes of memory for clients, because {because}");
-            match *most < EXPECTED_MEMORY {
-                true => log::info(format_args!("{line}")),
-                false => detail(format_args!("{line}")),
+            if *most < EXPECTED_MEMORY {
+                log::info(format_args!("{line}"))
+            } else {
+                detail(format_args!("{line}"))
             }
         }
         (None, None) => log::warning(format_args!(

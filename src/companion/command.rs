@@ -64,9 +64,10 @@ impl Entry {
         let has_own = parser
             .get_opts()
             .any(|own| own.get_long() == Some("timeout"));
-        let parser = match has_own {
-            true => parser,
-            false => Patience::augment_args(parser),
+        let parser = if has_own {
+            parser
+        } else {
+            Patience::augment_args(parser)
         };
         parser
             .about(self.about)
@@ -308,9 +309,10 @@ impl Parse for Interval {
     fn parse(text: &str) -> Result<Interval, String> {
         let time = Duration::parse(text)?;
         let bounds = Duration::from_millis(10)..=Duration::from_secs(86_400);
-        match bounds.contains(&time) {
-            true => Ok(Interval(time)),
-            false => Err(format!("'{text}' is not a time from 0.01 seconds to a day")),
+        if bounds.contains(&time) {
+            Ok(Interval(time))
+        } else {
+            Err(format!("'{text}' is not a time from 0.01 seconds to a day"))
         }
     }
 }

@@ -73,13 +73,14 @@ impl Storage for Directory {
         let mut options = OpenOptions::new();
         let options = options.read(true).custom_flags(nix::libc::O_NONBLOCK);
         let file = options.open(self.path.join(name))?;
-        match file.metadata()?.is_file() {
-            true => Ok(Arc::new(Pages {
+        if file.metadata()?.is_file() {
+            Ok(Arc::new(Pages {
                 file,
                 name: name.to_owned(),
                 unread: self.unread.clone(),
-            })),
-            false => Err(io::Error::other("it is no regular file")),
+            }))
+        } else {
+            Err(io::Error::other("it is no regular file"))
         }
     }
 

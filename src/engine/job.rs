@@ -263,9 +263,12 @@ impl StoredJob {
     pub fn restored_at(mut self, now: Time) -> StoredJob {
         let taken_for = self.key_taken_for();
         let fields = &mut self.fields;
-        let at_most = |time: Time, latest: Time| match time < FIRST_SERVER && now >= FIRST_SERVER {
-            true => latest,
-            false => time.min(latest),
+        let at_most = |time: Time, latest: Time| {
+            if time < FIRST_SERVER && now >= FIRST_SERVER {
+                latest
+            } else {
+                time.min(latest)
+            }
         };
         match &mut fields.state {
             // It has no other time.

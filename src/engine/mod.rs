@@ -322,9 +322,10 @@ impl Engine {
     /// When to call [`tick`](Self::tick): at or before the next due time.
     /// `None` if the clock alone will change nothing.
     pub fn wake_at(&self) -> Option<Time> {
-        match self.has_unserved() {
-            true => Some(Time::default()),
-            false => self.wheel.wake_at,
+        if self.has_unserved() {
+            Some(Time::default())
+        } else {
+            self.wheel.wake_at
         }
     }
 

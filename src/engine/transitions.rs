@@ -329,9 +329,10 @@ impl Engine {
                 State::Delayed { .. } => &mut tube.delayed,
                 _ => &mut tube.buried,
             };
-            let (before, after) = match is_added {
-                true => (other, Some(first)),
-                false => (Some(first), other),
+            let (before, after) = if is_added {
+                (other, Some(first))
+            } else {
+                (Some(first), other)
             };
             before.map(|before| firsts.remove(&before));
             firsts.extend(after);

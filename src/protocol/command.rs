@@ -384,9 +384,10 @@ fn kick_bound(rest: &[u8]) -> Option<u32> {
         return None;
     }
     let bound = number(&mut rest)?;
-    let bound = match negative {
-        true => bound.wrapping_neg(),
-        false => bound,
+    let bound = if negative {
+        bound.wrapping_neg()
+    } else {
+        bound
     };
     Some(bound as u32)
 }

@@ -164,11 +164,11 @@ pub fn is_shared(file: &File) -> io::Result<bool> {
         "apfs", "hfs", "ufs", "zfs", "tmpfs", "msdos", "msdosfs", "exfat",
     ];
     let system = fstatfs(file)?;
-    match local.contains(&system.filesystem_type_name()) {
-        true => Ok(false),
-        false if cfg!(target_vendor = "apple") => Err(io::ErrorKind::Unsupported.into()),
-        false => Ok(true),
+    let is_local = local.contains(&system.filesystem_type_name());
+    if !is_local && cfg!(target_vendor = "apple") {
+        return Err(io::ErrorKind::Unsupported.into());
     }
+    Ok(!is_local)
 }
 
 pub fn time_since_boot() -> Duration {

@@ -101,9 +101,10 @@ impl Run for Kick {
         let tubes = Patterns(self.tubes).or_default().existing(&mut client)?;
         let mut done = 0;
         for tube in &tubes {
-            let bound = match self.all {
-                true => u32::MAX,
-                false => self.count.map_or(1, |Count(count)| count) - done,
+            let bound = if self.all {
+                u32::MAX
+            } else {
+                self.count.map_or(1, |Count(count)| count) - done
             };
             done = done.saturating_add(kick_some(&mut client, tube, bound)?);
         }
@@ -274,8 +275,9 @@ fn run_editor(path: &Path) -> Outcome<()> {
         .arg(path)
         .status();
     let status = run.map_err(Failure::of(format_args!("cannot start {editor}")))?;
-    match status.success() {
-        true => Ok(()),
-        false => Failure::refused(format!("{editor} failed: nothing has changed")),
+    if status.success() {
+        Ok(())
+    } else {
+        Failure::refused(format!("{editor} failed: nothing has changed"))
     }
 }

@@ -134,9 +134,12 @@ impl Limit {
     }
 
     fn level(self, value: u64) -> Level {
-        let breaks = |limit: Option<u64>| match self.is_minimum {
-            true => limit.is_some_and(|limit| value < limit),
-            false => limit.is_some_and(|limit| value > limit),
+        let breaks = |limit: Option<u64>| {
+            if self.is_minimum {
+                limit.is_some_and(|limit| value < limit)
+            } else {
+                limit.is_some_and(|limit| value > limit)
+            }
         };
         match (breaks(self.critical), breaks(self.warning)) {
             (true, _) => Level::Critical,
@@ -190,9 +193,10 @@ impl Reading {
             .into_iter()
             .flatten();
         let limits: Vec<_> = limits.map(|limit| limit.to_string()).collect();
-        match with_limit && !limits.is_empty() {
-            true => format!("{text} (limit {})", limits.join(", ")),
-            false => text,
+        if with_limit && !limits.is_empty() {
+            format!("{text} (limit {})", limits.join(", "))
+        } else {
+            text
         }
     }
 
@@ -235,9 +239,10 @@ impl Run for Check {
             worst = worst.max(level);
             figures.extend(readings.iter().map(|reading| reading.performance(&prefix)));
             // Most failures name their server.
-            texts.push(match text.contains(prefix.trim_end()) {
-                true => text.clone(),
-                false => format!("{prefix}{text}"),
+            texts.push(if text.contains(prefix.trim_end()) {
+                text.clone()
+            } else {
+                format!("{prefix}{text}")
             });
             json.push(json!({
                 "server": address.to_string(),
@@ -248,9 +253,10 @@ impl Run for Check {
         }
         let bar = if figures.is_empty() { "" } else { " | " };
         let (name, texts, figures) = (worst.name(), texts.join("; "), figures.join(" "));
-        print(match self.json {
-            true => line(&json!({"level": name, "servers": json})) + "\n",
-            false => format!("BEANSTALK {name}: {texts}{bar}{figures}\n"),
+        print(if self.json {
+            line(&json!({"level": name, "servers": json})) + "\n"
+        } else {
+            format!("BEANSTALK {name}: {texts}{bar}{figures}\n")
         })?;
         Ok(Status::Own(worst.exit_code()))
     }
@@ -294,17 +300,21 @@ impl Check {
         let wants_jobs = self.age_max.or(self.tries_max).is_some();
         let server = client.server_stats()?;
         let is_bounded = server.number("max-jobs-per-tube") > 0;
-        let sample = match tubes.is_empty() && !wants_jobs && !is_bounded {
-            true => Sample {
+        let sample = if tubes.is_empty() && !wants_jobs && !is_bounded {
+            Sample {
                 server,
                 ..Sample::default()
-            },
-            false => Sample::once(client, &patterns, wants_jobs)?,
+            }
+        } else {
+            Sample::once(client, &patterns, wants_jobs)?
         };
         let of_tubes = || sample.tubes.iter().map(|(_, facts)| facts);
-        let jobs = |state: State| match tubes.is_empty() {
-            true => sample.server.jobs_in(&[state]),
-            false => of_tubes().map(|facts| facts.jobs_in(&[state])).sum(),
+        let jobs = |state: State| {
+            if tubes.is_empty() {
+                sample.server.jobs_in(&[state])
+            } else {
+                of_tubes().map(|facts| facts.jobs_in(&[state])).sum()
+            }
         };
         let limits = [self.ready_max, None, None, self.buried_max];
         let counts = State::ALL.into_iter().zip(limits);
@@ -343,9 +353,10 @@ impl Check {
             });
         }
         // With several tubes, the one with the fewest watchers counts.
-        let watchers = match sample.tubes.len() < tubes.len() {
-            true => Some(0),
-            false => of_tubes().map(Facts::watching).min(),
+        let watchers = if sample.tubes.len() < tubes.len() {
+            Some(0)
+        } else {
+            of_tubes().map(Facts::watching).min()
         };
         let of_server = sample.server.number("current-workers");
         let workers = watchers.filter(|_| !tubes.is_empty()).unwrap_or(of_server);

@@ -299,12 +299,13 @@ impl Loading {
         };
         let is_lost = count < all && matches!(failure, Failure::Unreachable(_));
         let stopped = self.stopped(self.first + count, failure);
-        Err(match is_lost {
-            true => stopped.with(format_args!(
+        Err(if is_lost {
+            stopped.with(format_args!(
                 "some of the {} from there on may be there already and come twice",
                 all - count
-            )),
-            false => stopped,
+            ))
+        } else {
+            stopped
         })
     }
 

@@ -325,9 +325,10 @@ impl Exposition {
             let Some(samples) = self.samples.remove(name) else {
                 continue;
             };
-            let kind = match name.ends_with("_total") {
-                true => "counter",
-                false => "gauge",
+            let kind = if name.ends_with("_total") {
+                "counter"
+            } else {
+                "gauge"
             };
             all += &format!("# HELP beanstalk_{name} {help}\n# TYPE beanstalk_{name} {kind}\n");
             all += &samples;

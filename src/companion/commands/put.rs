@@ -156,10 +156,12 @@ impl Puts<'_> {
     /// The job of a body; `None` if it is none, because it is a line without a
     /// job, or one at fault. What an option says goes before what a line says.
     fn job(&mut self, origin: &str, body: Vec<u8>) -> Option<Sourced> {
-        let line = match self.command.json {
-            false => Ok(Line::Job(NewJob::with(body))),
-            true if body.trim_ascii().is_empty() => return None,
-            true => Line::read(&body),
+        let line = if !self.command.json {
+            Ok(Line::Job(NewJob::with(body)))
+        } else if body.trim_ascii().is_empty() {
+            return None;
+        } else {
+            Line::read(&body)
         };
         let mut job = match line {
             Ok(Line::Job(job)) => job,

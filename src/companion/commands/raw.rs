@@ -53,9 +53,10 @@ impl Run for Raw {
         let mut input = io::stdin().lock();
         let mut output = Output::new();
         let mut worst = Ok(Status::Done);
-        let mut next = match is_one {
-            true => Some(words.join(&b' ')),
-            false => read_line(&mut input)?,
+        let mut next = if is_one {
+            Some(words.join(&b' '))
+        } else {
+            read_line(&mut input)?
         };
         while let Some(line) = next {
             let put = put(&line);
@@ -149,9 +150,10 @@ fn read_body(line: &[u8], size: u32, input: &mut impl BufRead) -> Outcome<Vec<u8
     };
     read().map_err(Failure::of("cannot read the body"))?;
     let (came, line) = (body.len() as u64, shown(line, false));
-    match came < size.into() {
-        true => Failure::refused(format!("'{line}' announces {size} bytes, but {came} came")),
-        false => Ok(body),
+    if came < size.into() {
+        Failure::refused(format!("'{line}' announces {size} bytes, but {came} came"))
+    } else {
+        Ok(body)
     }
 }
 
@@ -160,12 +162,11 @@ fn write(output: &mut Output, reply: &RawReply) -> Outcome<()> {
     let RawReply { line, chunk } = reply;
     let is_terminal = output::is_terminal();
     for part in [Some(line), chunk.as_ref()].into_iter().flatten() {
-        match is_terminal {
-            true => output.line(shown(part, true).trim_end_matches('\n'))?,
-            false => {
-                output.bytes(part)?;
-                output.bytes(b"\r\n")?;
-            }
+        if is_terminal {
+            output.line(shown(part, true).trim_end_matches('\n'))?
+        } else {
+            output.bytes(part)?;
+            output.bytes(b"\r\n")?;
         }
     }
     output.sync()

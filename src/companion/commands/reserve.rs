@@ -60,9 +60,10 @@ impl Run for Reserve {
         let tubes = self.tubes.patterns().or_default().named(&mut client)?;
         client.watch_only(&tubes)?;
         let timeout = self.timeout.or(self.all.then_some(Seconds(0)));
-        let wanted = match self.all {
-            true => usize::MAX,
-            false => Count::most(self.count.or(Some(Count(1)))),
+        let wanted = if self.all {
+            usize::MAX
+        } else {
+            Count::most(self.count.or(Some(Count(1))))
         };
         let mut output = Output::new();
         let mut taken = 0;
@@ -100,9 +101,10 @@ impl Run for Reserve {
                 let own = facts.map_or(NewJob::PRIORITY, |facts| facts.priority);
                 act.lines(id, own).into_iter().map(move |line| (id, line))
             });
-            match is_kept {
-                true => kept.extend(lines),
-                false => late.extend(send(&mut client, lines)?),
+            if is_kept {
+                kept.extend(lines)
+            } else {
+                late.extend(send(&mut client, lines)?)
             }
         }
         late.extend(send(&mut client, kept)?);

@@ -117,9 +117,12 @@ impl Run for List {
             }
         }
         let to_json = |tubes: &Found| tubes.iter().map(|(_, facts)| facts.to_json()).collect();
-        let to_text = |tubes: &Found| match self.names {
-            true => tubes.iter().map(|(name, _)| format!("{name}\n")).collect(),
-            false => table(tubes),
+        let to_text = |tubes: &Found| {
+            if self.names {
+                tubes.iter().map(|(name, _)| format!("{name}\n")).collect()
+            } else {
+                table(tubes)
+            }
         };
         invocation.show(self.json, found, to_json, to_text)?;
         outcome?;
@@ -222,9 +225,10 @@ impl Run for Clients {
             output.line(line(&str::to_uppercase))?;
         }
         for one in &found {
-            match self.json {
-                true => output.json(&one.to_json())?,
-                false => output.line(line(&|name| client_text(name, one)))?,
+            if self.json {
+                output.json(&one.to_json())?
+            } else {
+                output.line(line(&|name| client_text(name, one)))?
             }
         }
         output.sync()?;

@@ -53,9 +53,10 @@ impl Run for Tail {
         let mut output = Output::new();
         loop {
             for (job, body) in follower.poll(&mut client)? {
-                match self.json {
-                    true => output.json(&job_to_json(job.id, Some(&job.all), &body))?,
-                    false => output.line(format_args!(
+                if self.json {
+                    output.json(&job_to_json(job.id, Some(&job.all), &body))?
+                } else {
+                    output.line(format_args!(
                         "{} {} {} pri={} delay={} ttr={} bytes={} {}",
                         job.id,
                         job.tube,
@@ -65,7 +66,7 @@ impl Run for Tail {
                         job.ttr.0,
                         body.len(),
                         shown(&body, false)
-                    ))?,
+                    ))?
                 }
                 left -= 1;
                 if left == 0 {

@@ -289,11 +289,12 @@ impl Task {
     /// signal has ended the work.
     pub fn end(self) -> (u64, Outcome<()>) {
         let (done, total) = (self.done, self.done + self.left);
-        let interrupted = match self.left > 0 && !self.goes_on() {
-            true => Err(Failure::Interrupted(format!(
+        let interrupted = if self.left > 0 && !self.goes_on() {
+            Err(Failure::Interrupted(format!(
                 "interrupted: {done} of {total} jobs are done, the others are as they were"
-            ))),
-            false => Ok(()),
+            )))
+        } else {
+            Ok(())
         };
         (done, interrupted)
     }

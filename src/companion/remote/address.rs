@@ -69,12 +69,13 @@ impl Address {
             .strip_prefix('[')
             .and_then(|rest| rest.strip_suffix(']'));
         let host = in_brackets.unwrap_or(host);
-        match host.is_empty() || host.contains([' ', '[', ']']) {
-            true => Err(malformed(text)),
-            false => Ok(Address::Tcp {
+        if host.is_empty() || host.contains([' ', '[', ']']) {
+            Err(malformed(text))
+        } else {
+            Ok(Address::Tcp {
                 host: host.into(),
                 port,
-            }),
+            })
         }
     }
 

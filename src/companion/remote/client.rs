@@ -173,10 +173,11 @@ impl Client {
     pub fn silent(&self) -> Failure {
         // What is left of a deadline has many digits.
         let patience = (self.patience.as_secs_f64() * 10.0).round() / 10.0;
-        let why = match self.is_heard {
-            true => "",
+        let why = if self.is_heard {
+            ""
+        } else {
             // beanstalkd leaves those whom it cannot accept in the queue of the system.
-            false => ": it hangs, or has as many connections as it takes",
+            ": it hangs, or has as many connections as it takes"
         };
         self.lost(format_args!("no reply within {patience} s{why}"))
     }
@@ -298,12 +299,13 @@ impl Client {
 
     /// The failure that says that the server has ended the connection.
     fn ended(&self, reason: impl fmt::Display) -> Failure {
-        match self.is_heard {
-            true => self.lost(reason),
-            false => self.lost(format_args!(
+        if self.is_heard {
+            self.lost(reason)
+        } else {
+            self.lost(format_args!(
                 "{}: perhaps it has as many connections as it takes",
                 plain(reason)
-            )),
+            ))
         }
     }
 

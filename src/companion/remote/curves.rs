@@ -134,9 +134,10 @@ impl Ring {
     /// was one to begin.
     fn advance(&mut self, at: u64, point: Option<Point>) -> bool {
         let slot = at / self.width;
-        let new = match self.slots.is_empty() {
-            true => 1,
-            false => slot.saturating_sub(self.last).min(SLOTS as u64),
+        let new = if self.slots.is_empty() {
+            1
+        } else {
+            slot.saturating_sub(self.last).min(SLOTS as u64)
         };
         for _ in 0..new {
             if self.slots.len() == SLOTS {

@@ -197,9 +197,10 @@ impl Walk {
             ([tube], _) => format!("{all} {tube}"),
             _ => return all,
         };
-        match narrow.len() + 2 <= MAX_LINE {
-            true => narrow,
-            false => all,
+        if narrow.len() + 2 <= MAX_LINE {
+            narrow
+        } else {
+            all
         }
     }
 }

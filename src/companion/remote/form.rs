@@ -48,9 +48,10 @@ impl Bodies {
             return output.json(&job_to_json(job.id, job.facts.as_deref(), &job.body));
         }
         let is_terminal = output::is_terminal();
-        match is_terminal {
-            true => output.bytes(shown(&job.body, true).as_bytes())?,
-            false => output.bytes(&job.body)?,
+        if is_terminal {
+            output.bytes(shown(&job.body, true).as_bytes())?
+        } else {
+            output.bytes(&job.body)?
         }
         match (self.lines, self.null) {
             (true, _) => output.bytes(b"\n"),
@@ -171,9 +172,10 @@ impl Source {
     /// The next one, with its end.
     pub fn read_next(&mut self) -> Outcome<Option<Vec<u8>>> {
         let mut bytes = Vec::new();
-        let count = match self.has_lines {
-            true => self.reader.read_until(b'\n', &mut bytes),
-            false => self.reader.read_to_end(&mut bytes),
+        let count = if self.has_lines {
+            self.reader.read_until(b'\n', &mut bytes)
+        } else {
+            self.reader.read_to_end(&mut bytes)
         };
         let count = count.map_err(|error| cannot_read(&self.name, error))?;
         // An empty source without lines is one empty body.
@@ -191,9 +193,10 @@ impl Source {
 
     /// The place of the last one, for messages.
     pub fn place(&self) -> String {
-        match self.has_lines {
-            true => format!("{} {}", self.name, self.number),
-            false => self.name.clone(),
+        if self.has_lines {
+            format!("{} {}", self.name, self.number)
+        } else {
+            self.name.clone()
         }
     }
 }

@@ -134,9 +134,10 @@ impl RawReply {
             _ => return whole(None, end + 1),
         };
         // It follows the id, if there is one.
-        let size = match line.starts_with(b"OK") {
-            true => words.next(),
-            false => words.nth(1),
+        let size = if line.starts_with(b"OK") {
+            words.next()
+        } else {
+            words.nth(1)
         };
         let size = size.and_then(number);
         match size.ok_or_else(|| not_understood(line))? {

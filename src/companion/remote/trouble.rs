@@ -251,9 +251,10 @@ pub fn sentences(client: &mut Client, name: &TubeName, tube: &Tube) -> Outcome<V
             _ => format!(": {},", jobs(reserved, "reserved")),
         };
         let age = next.first().map_or(0, |job| job.age);
-        let late = match age >= LATE {
-            true => format!(", the next one for {}", span(age)),
-            false => String::new(),
+        let late = if age >= LATE {
+            format!(", the next one for {}", span(age))
+        } else {
+            String::new()
         };
         said.push(format!("{workers}{with} {}{late}.", jobs(ready, "ready")));
     }

@@ -50,9 +50,10 @@ pub fn row<T: Display>(cells: impl IntoIterator<Item = (T, isize)>) -> String {
     for (text, width) in cells {
         let columns = width.unsigned_abs();
         let space = if line.is_empty() { "" } else { " " };
-        let written = match width < 0 {
-            true => write!(line, "{space}{text:<columns$}"),
-            false => write!(line, "{space}{text:>columns$}"),
+        let written = if width < 0 {
+            write!(line, "{space}{text:<columns$}")
+        } else {
+            write!(line, "{space}{text:>columns$}")
         };
         written.expect("a String takes all");
     }

@@ -24,10 +24,7 @@ impl Engine {
         let only_buried = buried > 0;
         // It kicks as many jobs as there are now, at most. One that is buried or
         // delayed while this kick is under way may be among them.
-        let there = match only_buried {
-            true => buried,
-            false => delayed,
-        };
+        let there = if only_buried { buried } else { delayed };
         let kick = Kick {
             only_buried,
             left: there.min(bound as usize),
@@ -44,9 +41,10 @@ impl Engine {
                 break;
             }
             let tube = self.used_tube(by);
-            let next = match kick.only_buried {
-                true => tube.buried.first().map(|&(_, id)| id),
-                false => tube.delayed.first().map(|&(_, id)| id),
+            let next = if kick.only_buried {
+                tube.buried.first().map(|&(_, id)| id)
+            } else {
+                tube.delayed.first().map(|&(_, id)| id)
             };
             let Some(id) = next else {
                 kick.left = 0;

@@ -121,9 +121,10 @@ impl Engine {
             return change(&mut tube.ready, entry.priority, id);
         };
         let jobs = self.jobs_by_key.get_mut(key).expect("the job has this key");
-        let firsts = match jobs.is_at_limit() {
-            true => &mut tube.passed_over,
-            false => &mut tube.ready,
+        let firsts = if jobs.is_at_limit() {
+            &mut tube.passed_over
+        } else {
+            &mut tube.ready
         };
         let queue = jobs.ready(entry.tube);
         let before = queue.first();
@@ -153,9 +154,10 @@ impl Engine {
             for (index, priority, id) in jobs.firsts() {
                 self.effects.steps += 1;
                 let tube = &mut self.tubes[index];
-                let (from, to) = match is_at_limit {
-                    true => (&mut tube.ready, &mut tube.passed_over),
-                    false => (&mut tube.passed_over, &mut tube.ready),
+                let (from, to) = if is_at_limit {
+                    (&mut tube.ready, &mut tube.passed_over)
+                } else {
+                    (&mut tube.passed_over, &mut tube.ready)
                 };
                 from.remove(priority, id);
                 to.insert(priority, id);

@@ -68,9 +68,10 @@ pub fn page(client: &mut Client, request: &Request) -> Outcome<Json> {
         _ => None,
     };
     let is_turned = request.parameter("turned") == "1";
-    let (most, patience) = match only_ids {
-        true => (MOST_IDS, PATIENCE_FOR_IDS),
-        false => (PAGE, PATIENCE),
+    let (most, patience) = if only_ids {
+        (MOST_IDS, PATIENCE_FOR_IDS)
+    } else {
+        (PAGE, PATIENCE)
     };
     let mut page = Page {
         text: request.parameter("text").into(),
@@ -86,9 +87,10 @@ pub fn page(client: &mut Client, request: &Request) -> Outcome<Json> {
         walk.next = optional(request, "from")?.or(walk.next);
         while page.rows.len() < page.most && Instant::now() < until && walk.next.is_some() {
             // Without a search every job that is asked for is shown.
-            let at_once = match page.text.is_empty() && sort.is_none() {
-                true => AT_ONCE.min(page.most - page.rows.len()),
-                false => AT_ONCE,
+            let at_once = if page.text.is_empty() && sort.is_none() {
+                AT_ONCE.min(page.most - page.rows.len())
+            } else {
+                AT_ONCE
             };
             let jobs = walk.page(client, at_once)?;
             page.next = walk.next;
@@ -101,9 +103,10 @@ pub fn page(client: &mut Client, request: &Request) -> Outcome<Json> {
     } else if client.tube_stats(&scope.tubes[0])?.is_some() {
         // Without that question, to look for the next jobs would create the tube.
         let is_plain = page.text.is_empty() && sort.is_none() && !only_ids;
-        let share = match is_plain {
-            true => PAGE / scope.states.len().min(State::FREE.len()),
-            false => AT_ONCE,
+        let share = if is_plain {
+            PAGE / scope.states.len().min(State::FREE.len())
+        } else {
+            AT_ONCE
         };
         for state in scope.states {
             seen.extend(near(client, &scope.tubes[0], state, share, AROUND)?);
@@ -111,9 +114,12 @@ pub fn page(client: &mut Client, request: &Request) -> Outcome<Json> {
         page.looked = seen.len();
     }
     if let Some(key) = sort {
-        seen.sort_by_key(|job| match is_turned {
-            true => key(job),
-            false => u64::MAX - key(job),
+        seen.sort_by_key(|job| {
+            if is_turned {
+                key(job)
+            } else {
+                u64::MAX - key(job)
+            }
         });
     }
     for some in seen.chunks(PAGE) {
@@ -123,9 +129,10 @@ pub fn page(client: &mut Client, request: &Request) -> Outcome<Json> {
         page.next = None;
     }
     let rows = page.rows.iter();
-    let rows: Json = match only_ids {
-        true => rows.map(|(job, _)| job.id.to_string()).collect(),
-        false => rows.map(|(job, body)| row(job, body)).collect(),
+    let rows: Json = if only_ids {
+        rows.map(|(job, _)| job.id.to_string()).collect()
+    } else {
+        rows.map(|(job, body)| row(job, body)).collect()
     };
     let next = page.next.map(|id| id.to_string());
     Ok(json!({"jobs": rows, "next": next, "looked": page.looked, "listed": listed}))

@@ -101,11 +101,12 @@ fn token_in(path: &Path) -> Outcome<String> {
     }
     let text = read_to_string(file).map_err(cannot)?;
     let token = text.trim();
-    match token.len() >= SHORTEST && token.bytes().all(|byte| byte.is_ascii_graphic()) {
-        true => Ok(token.into()),
-        false => Failure::refused(format!(
+    if token.len() >= SHORTEST && token.bytes().all(|byte| byte.is_ascii_graphic()) {
+        Ok(token.into())
+    } else {
+        Failure::refused(format!(
             "{shown}: a token is {SHORTEST} or more characters of ASCII without spaces"
-        )),
+        ))
     }
 }
 

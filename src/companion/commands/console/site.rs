@@ -161,9 +161,10 @@ fn row(server: &Watched, name: &TubeName, tube: &Tube) -> Json {
 /// part, or as a whole if the text is a pattern.
 fn fits(name: &str, search: &str) -> bool {
     let (name, search) = (name.to_ascii_lowercase(), search.to_ascii_lowercase());
-    match search.contains(['*', '?']) {
-        true => matches(search.as_bytes(), name.as_bytes()),
-        false => name.contains(&search),
+    if search.contains(['*', '?']) {
+        matches(search.as_bytes(), name.as_bytes())
+    } else {
+        name.contains(&search)
     }
 }
 
@@ -176,9 +177,10 @@ impl Console {
         if self.token.as_ref().is_none_or(knows) {
             return Ok(self.allows_changes);
         }
-        match self.read_only.as_ref().is_some_and(knows) {
-            true => Ok(false),
-            false => Err(Answer::refusal(401, "the token is missing or wrong")),
+        if self.read_only.as_ref().is_some_and(knows) {
+            Ok(false)
+        } else {
+            Err(Answer::refusal(401, "the token is missing or wrong"))
         }
     }
 

@@ -51,9 +51,10 @@ impl Run for Top {
             tubes: self.tubes.patterns(),
             ..Board::default()
         };
-        match output::has_person() && !self.json {
-            true => live(board, interval),
-            false => print_once(board, interval, self.json),
+        if output::has_person() && !self.json {
+            live(board, interval)
+        } else {
+            print_once(board, interval, self.json)
         }
     }
 }

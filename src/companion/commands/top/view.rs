@@ -230,10 +230,12 @@ fn table(board: &Board, rows: &[&Row], selected: Option<usize>, width: usize) ->
             line = line.add("  ").add(words(&tube.troubles));
         }
         let is_lost = known.lost(board.servers[*server].now()).is_some();
-        lines.push(line.styled(match Some(index) == selected {
-            true => Style::Reverse,
-            false if is_lost => Style::Dim,
-            false => Style::Plain,
+        lines.push(line.styled(if Some(index) == selected {
+            Style::Reverse
+        } else if is_lost {
+            Style::Dim
+        } else {
+            Style::Plain
         }));
     }
     lines
@@ -297,9 +299,10 @@ fn next_job(job: &JobFacts, body: &[u8], width: usize) -> String {
 /// Which tubes are shown, if not all.
 fn status(board: &Board) -> Line {
     let (filter, cursor) = (&board.filter, if board.is_typing { "_" } else { "" });
-    match filter.is_empty() && !board.is_typing {
-        true => Line::default(),
-        false => Line::plain(format!("only tubes with '{filter}{cursor}'")).styled(Style::Bold),
+    if filter.is_empty() && !board.is_typing {
+        Line::default()
+    } else {
+        Line::plain(format!("only tubes with '{filter}{cursor}'")).styled(Style::Bold)
     }
 }
 
@@ -318,9 +321,10 @@ fn count(number: u64, width: usize) -> String {
 
 /// A rate; a small one has a decimal.
 fn rate(rate: f64, width: usize) -> String {
-    match rate < 999.95 {
-        true => format!("{rate:.1}"),
-        false => count(rate as u64, width),
+    if rate < 999.95 {
+        format!("{rate:.1}")
+    } else {
+        count(rate as u64, width)
     }
 }
 

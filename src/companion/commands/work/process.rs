@@ -91,9 +91,10 @@ fn in_session(command: &mut Command) -> io::Result<Child> {
         #[cfg(target_os = "linux")]
         set_parent_process_death_signal(Some(Signal::KILL))?;
         // The worker may have ended before the kernel knew of the tie.
-        match getppid() == Some(worker) {
-            true => Ok(()),
-            false => Err(io::ErrorKind::Interrupted.into()),
+        if getppid() == Some(worker) {
+            Ok(())
+        } else {
+            Err(io::ErrorKind::Interrupted.into())
         }
     };
     // SAFETY: between `fork` and `exec` this makes system calls; it allocates
