@@ -121,7 +121,6 @@ pub fn begin(legacy: &mut Legacy, engine: &Engine, next_id: JobId, now: Time, pl
         tombstones.into_iter().map(tombstone_in_the_model).collect(),
         next_id.0 - 1,
     );
-    model.tick();
     JUDGE.set(Some(Judge {
         model,
         is_frozen: false,
