@@ -65,7 +65,8 @@
 //!    group commit. Otherwise it reads the next command, and the thread that writes
 //!    next takes its changes along: another worker, or else the committer, which is woken.
 //! 8. The thread that has synced tells each outbox up to which LSN the binlog is
-//!    [durable](binlog::Waiter::durable), and that call sends `RELEASED`.
+//!    [durable](binlog::Waiter::durable), and that call sends `RELEASED`; its own it sends
+//!    next, in `finish`.
 //!
 //! # What happens on `reserve`
 //!
@@ -135,7 +136,8 @@
 //!   lets one job with the same key exist in a tube, a *concurrency limit* (`con`)
 //!   bounds how many jobs with the same key are reserved, and a *try limit* (`try`)
 //!   says after how many failed tries a job is buried. A try fails if the worker
-//!   neither deletes, releases nor buries the job.
+//!   neither deletes, releases nor buries the job. An *expiry* (`exp`) deletes a job that
+//!   nobody has taken in time.
 //! - **Outbox**: the replies that are to be sent to one client, in their order.
 //! - **Answer**: the reply to a `reserve` that has had to wait, such as a job or
 //!   `TIMED_OUT`. The thread that ends the wait hands it to the outbox.
@@ -155,7 +157,7 @@
 //!   *committer* is the thread that writes and syncs in time what no other thread does.
 //! - **Segment**: one file of the binlog. A *prepared* segment is a preallocated
 //!   file in which the next segment begins (`segment.spare` on disk). An *obsolete*
-//!   one has no live bytes: its file is *recycled* as a prepared segment, or removed. The
+//!   one has no live bytes, nor has any before it: its file is *recycled* as a prepared segment, or removed. The
 //!   *segments thread* does this.
 //! - **Room**: disk space for a put, in files that are prepared.
 //! - **Torn tail**: what an unfinished write has left after the last whole record, on

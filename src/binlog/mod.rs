@@ -375,7 +375,7 @@ impl Binlog {
     /// Appends changes, in memory. Call it under the lock under which they were
     /// made, so that the binlog has the changes in their order.
     ///
-    /// Pass the LSN to [`commit`](Self::commit).
+    /// What depends on them waits for the LSN: see [`commit`](Self::commit).
     ///
     /// At most [`MOST_CHANGES`] at once: so a full disk has room for them.
     pub fn append(&self, changes: &[Change], jobs: &dyn Jobs) -> Lsn {

@@ -226,8 +226,8 @@ impl Tail {
                 self.first_put = self.first_put.into_iter().chain([id]).min();
                 0
             }
-            // If the job does not exist, no record is needed: the same command has deleted
-            // it, and its deletion is the next change.
+            // If the job does not exist, no record is needed: the same command, tick or end
+            // of a connection has deleted it, and its deletion is the next change.
             Change::Update(id) => match jobs.stored(id).filter(|job| !job.is_deleted()) {
                 Some(job) => self.record(Record::Update(job.fields)),
                 None => 0,

@@ -65,10 +65,10 @@
 //! `commit_then` of the binlog. If no thread is writing, the worker writes and syncs what
 //! all threads have appended. If one is, `commit_then` returns at once, and the next write
 //! takes the worker's records along. So it does while a write by the committer is due,
-//! since then no worker may take the writer before the committer. The thread that has synced calls `durable` of each
-//! outbox that waits for this, which sends the reply. Meanwhile a worker that did not sync
-//! reads on, or sleeps in `finish` of the outbox, if what waits might not fit into the
-//! socket.
+//! since then no worker may take the writer before the committer. The thread that has
+//! synced calls `durable` of each outbox that waits for this, which sends the reply, but
+//! for its own, which it sends in `finish`. Meanwhile a worker that did not sync reads on,
+//! or sleeps in `finish` of the outbox, if what waits might not fit into the socket.
 
 #[cfg(not(simulated))]
 pub(crate) mod acceptor;
