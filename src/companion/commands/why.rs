@@ -5,7 +5,7 @@ use crate::failure::{Failure, Outcome, Status};
 use crate::remote::client::Client;
 use crate::remote::facts::{Facts, State};
 use crate::remote::patterns::Patterns;
-use crate::remote::trouble::{Kind, LATE, Refusal, sentences};
+use crate::remote::trouble::{Kind, LATE, Refusal, sentences, starving};
 use crate::remote::tubes::{Sample, is_large};
 use crate::remote::watch::{Known, Tube};
 use crate::text::counted;
@@ -141,7 +141,8 @@ fn of_server(stats: &Facts) -> Option<String> {
 /// The tubes that are in trouble, the worst first; of those in the same trouble,
 /// the one with the most jobs.
 fn troubled(known: &Known) -> Vec<TubeName> {
-    let is_late = |tube: &Tube| tube.age.is_some_and(|age| age >= LATE);
+    let is_late =
+        |tube: &Tube| tube.age.is_some_and(|age| age >= LATE) || starving(tube, LATE).is_some();
     let severity = |tube: &Tube| match tube.troubles.as_slice() {
         // A pause of a tube without ready jobs keeps none from being done.
         [only] if only.kind == Kind::Paused => 0,
@@ -155,4 +156,26 @@ fn troubled(known: &Known) -> Vec<TubeName> {
     let mut tubes: Vec<_> = tubes.filter(|(severity, ..)| *severity > 0).collect();
     tubes.sort_by_key(|(severity, jobs, _)| Reverse((*severity, *jobs)));
     tubes.into_iter().map(|(.., name)| name.clone()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tube_is_reported_when_its_last_job_is_late_though_its_next_one_is_not() {
+        let mut known = Known::default();
+        for (name, age, last_age) in [
+            ("served", Some(3), Some(9)),
+            ("starving", Some(3), Some(70)),
+            ("late", Some(70), Some(70)),
+        ] {
+            let name = TubeName::parse(name.as_bytes()).unwrap();
+            let tube = known.tubes.entry(name).or_default();
+            (tube.age, tube.last_age) = (age, last_age);
+        }
+        let names = troubled(&known);
+        let names: Vec<_> = names.iter().map(TubeName::as_str).collect();
+        assert_eq!(names, ["late", "starving"]);
+    }
 }

@@ -121,7 +121,7 @@ impl Growth {
 
 /// The age of the last ready job, if it is this old at least and jobs go before it that
 /// were put much later: those of a smaller priority keep coming.
-fn starving(tube: &Tube, least: u64) -> Option<u64> {
+pub fn starving(tube: &Tube, least: u64) -> Option<u64> {
     let behind = tube.age.unwrap_or(0).saturating_add(LATE);
     tube.last_age.filter(|age| *age >= least && *age > behind)
 }
