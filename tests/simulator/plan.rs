@@ -416,7 +416,13 @@ fn command(habits: Habits, random: &mut Random) -> String {
         56 => format!("stats-job {id}"),
         57 => "list-tubes".into(),
         58 => (*random.choose(&["list-tube-used", "list-tubes-watched"])).into(),
-        59 => (*random.choose(&["stats", "stats-tube a", "stats-tube default"])).into(),
+        59 => (*random.choose(&[
+            "stats",
+            "stats-tube a",
+            "stats-tube default",
+            "list-tube-stats 0 100",
+        ]))
+        .into(),
         _ => (*random.choose(&["delete x", "nonsense", "kick", "quit"])).into(),
     };
     line + "\r\n"

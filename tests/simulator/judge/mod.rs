@@ -721,17 +721,21 @@ pub fn next_reply(heard: &mut &[u8]) -> Option<String> {
     Some(String::from_utf8_lossy(whole).into_owned())
 }
 
-/// Without what the model does not know: the order of tubes, and files.
+/// Without what the model does not know: the order of tubes, their numbers, which a start
+/// gives anew to all that the log has seen, and files.
 fn normal(reply: &str) -> String {
-    match reply.strip_prefix("OK ") {
-        Some(rest) => {
-            let lines = rest.lines().skip(1);
-            let mut lines: Vec<_> = lines.filter(|line| !line.starts_with("file:")).collect();
-            lines.sort_unstable();
-            lines.join("\n")
-        }
-        None => reply.to_owned(),
-    }
+    let Some(rest) = reply.strip_prefix("OK ") else {
+        return reply.to_owned();
+    };
+    let lines = rest.lines().skip(1);
+    let lines = lines.filter(|line| !line.starts_with("file:"));
+    let without_number = |line| match str::split_once(line, ", name: ") {
+        Some((_, tube)) => tube,
+        None => line,
+    };
+    let mut lines: Vec<_> = lines.map(without_number).collect();
+    lines.sort_unstable();
+    lines.join("\n")
 }
 
 fn text(reply: &Reply) -> String {
