@@ -351,13 +351,19 @@ impl Import {
         is_new: bool,
     ) -> Result<Binlog, Error> {
         let (new, taken) = (&self.files.new, &self.files.taken);
-        let copied = opened.and_then(|binlog| match !new.is_empty() || self.was_begun {
-            true => self.copy(&binlog).map(|()| binlog),
-            false => Ok(binlog),
+        let copied = opened.and_then(|binlog| {
+            if !new.is_empty() || self.was_begun {
+                self.copy(&binlog).map(|()| binlog)
+            } else {
+                Ok(binlog)
+            }
         });
-        let binlog = copied.map_err(|error| match is_new && !new.is_empty() {
-            true => self.undo(opening, error),
-            false => error,
+        let binlog = copied.map_err(|error| {
+            if is_new && !new.is_empty() {
+                self.undo(opening, error)
+            } else {
+                error
+            }
         })?;
         if !new.is_empty() || !taken.is_empty() {
             // Its frame says that all before it was synced. So if the record before is

@@ -181,9 +181,12 @@ impl Directory {
     /// Locks the file `lock`, all of it. Returns false if another process has it.
     fn lock_file(&self, wait: bool) -> io::Result<bool> {
         let region = whole_file();
-        let how = || match wait {
-            true => FcntlArg::F_SETLKW(&region),
-            false => FcntlArg::F_SETLK(&region),
+        let how = || {
+            if wait {
+                FcntlArg::F_SETLKW(&region)
+            } else {
+                FcntlArg::F_SETLK(&region)
+            }
         };
         match again(|| fcntl(&self.lock, how())) {
             Ok(_) => Ok(true),
@@ -195,9 +198,10 @@ impl Directory {
     /// Locks the directory itself. Unlike the file `lock`, no user can remove
     /// it. Returns false if another server has it.
     fn lock_itself(&self, wait: bool) -> bool {
-        let locked = match wait {
-            true => self.directory.lock().map_err(TryLockError::Error),
-            false => self.directory.try_lock(),
+        let locked = if wait {
+            self.directory.lock().map_err(TryLockError::Error)
+        } else {
+            self.directory.try_lock()
         };
         // Not every file system can lock a directory. The file `lock` is locked in any
         // case. (No signal interrupts this: after each handler the system continues it.)
@@ -432,9 +436,10 @@ fn open_at(directory: &fs::File, name: &str, flags: OFlag) -> io::Result<fs::Fil
     // Opening a pipe would wait for its other end, and reading for ever.
     let flags = flags | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
     let file: fs::File = again(|| openat(directory, name, flags, mode))?.into();
-    match file.metadata()?.is_file() {
-        true => Ok(file),
-        false => Err(io::Error::other("it is no regular file")),
+    if file.metadata()?.is_file() {
+        Ok(file)
+    } else {
+        Err(io::Error::other("it is no regular file"))
     }
 }
 

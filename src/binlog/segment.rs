@@ -301,9 +301,10 @@ impl<'a> Reader<'a> {
         if let Some(end) = self.end {
             let flaw =
                 "there is no valid record here, though the next segment says that one was written";
-            return match offset == end {
-                true => Ok(End::Whole),
-                false => Err(found.damaged(offset, flaw)),
+            return if offset == end {
+                Ok(End::Whole)
+            } else {
+                Err(found.damaged(offset, flaw))
             };
         }
         if self.frame()?.is_some_and(|frame| frame.is_continued()) {
@@ -320,9 +321,10 @@ impl<'a> Reader<'a> {
             // If the records end with zeros, what follows is left from an earlier use of
             // the file.
             let ends = self.window.at(offset, FRAME_LEN as usize)?;
-            return Ok(match is_all_zeros(ends) {
-                true => End::Whole,
-                false => End::Torn(last + 1 - offset),
+            return Ok(if is_all_zeros(ends) {
+                End::Whole
+            } else {
+                End::Torn(last + 1 - offset)
             });
         };
         match found.find_frame(self.later.max(first), says_synced)? {

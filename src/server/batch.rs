@@ -92,14 +92,16 @@ impl Batch {
                 state.engine.held_outside_engine = shared.held.load(Ordering::Relaxed) - held;
                 // If only replies are left, they are returned now instead of waiting for
                 // disk space.
-                match shared.has_binlog_backpressure() && !self.requests.is_empty() {
-                    true => Next::AwaitDiskSpace,
-                    false => self.execute_slice(shared, state, id, now),
+                if shared.has_binlog_backpressure() && !self.requests.is_empty() {
+                    Next::AwaitDiskSpace
+                } else {
+                    self.execute_slice(shared, state, id, now)
                 }
             };
-            let next = match is_bulk {
-                true => shared.with_lock_last(slice),
-                false => shared.with_lock(slice),
+            let next = if is_bulk {
+                shared.with_lock_last(slice)
+            } else {
+                shared.with_lock(slice)
             };
             match next {
                 Next::Continue => {}

@@ -47,9 +47,10 @@ impl Clock {
 /// the same as before counts as the same.
 pub fn shift(now: Time, before: Shift) -> Shift {
     let (wall, expected) = (wall_clock(), now + before);
-    match wall.since(expected).max(expected.since(wall)) > TOLERANCE {
-        true => Shift(wall.as_nanos().wrapping_sub(now.as_nanos()) as i64),
-        false => before,
+    if wall.since(expected).max(expected.since(wall)) > TOLERANCE {
+        Shift(wall.as_nanos().wrapping_sub(now.as_nanos()) as i64)
+    } else {
+        before
     }
 }
 

@@ -23,9 +23,10 @@ pub struct Sleep {
 impl Sleep {
     /// When to wake for an event that is due at `due`: now, if that is past.
     pub fn end_for(&self, due: Time, now: Time) -> Time {
-        match due <= now {
-            true => now,
-            false => due.max(self.last_due + SLACK),
+        if due <= now {
+            now
+        } else {
+            due.max(self.last_due + SLACK)
         }
     }
 
