@@ -308,8 +308,8 @@ fn open(options: &Options, mut clock: Clock) -> Result<Recovered, Failure> {
     // What was available before may have been the other server's.
     let (max_connections, max_memory) = allow(options);
     let mut engine = Engine::new(config(max_memory), clock.now());
-    let opened = binlog::recovery::recover(storage, binlog.sync, binlog.segment_size, &mut engine);
-    let opened = opened.map_err(unusable)?;
+    let opened = binlog::recovery::recover(storage, binlog.sync, binlog.segment_size, &mut engine)
+        .map_err(unusable)?;
     for notice in &opened.notices {
         log::warning(format_args!("{notice}"));
     }

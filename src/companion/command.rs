@@ -134,8 +134,8 @@ pub fn ids(operands: &[String]) -> Outcome<Vec<JobId>> {
         // All are read before the command begins, so that a word that is no id does
         // no harm.
         [only] if only == INPUT => {
-            let text = std::io::read_to_string(std::io::stdin());
-            let text = text.map_err(Failure::of("cannot read standard input"))?;
+            let text = std::io::read_to_string(std::io::stdin())
+                .map_err(Failure::of("cannot read standard input"))?;
             let ids: Outcome<_> = text.split_whitespace().map(word).collect();
             ids.map_err(|failure| failure.about("standard input"))
         }

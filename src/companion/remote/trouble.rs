@@ -287,8 +287,7 @@ pub fn sentences(client: &mut Client, name: &TubeName, tube: &Tube) -> Outcome<V
         said.push(format!("{timeouts} of {reserves} reservations timed out."));
     }
     if buried > 0 {
-        let first = first(client, name, State::Buried)?;
-        let first = first.map_or(String::new(), |job| {
+        let first = first(client, name, State::Buried)?.map_or(String::new(), |job| {
             format!(", the next one to be kicked is {}", job.id)
         });
         said.push(format!("{}{first}.", jobs(buried, "buried")));

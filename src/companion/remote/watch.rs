@@ -210,8 +210,8 @@ impl Watched {
         let choose = |tubes: &[_]| self.known().choose(tubes, most_asked);
         let mut ask = || {
             let mut client = link.take().map_or_else(|| self.connect(), Ok)?;
-            let sample = Sample::take(&mut client, &Patterns::default(), choose)?;
-            let sample = sample.with_connections(&mut client)?;
+            let sample = Sample::take(&mut client, &Patterns::default(), choose)?
+                .with_connections(&mut client)?;
             let jobs = match &looks_into {
                 Some((tube, most)) => look(&mut client, tube, *most)?,
                 None => Vec::new(),
