@@ -85,8 +85,8 @@ static:
 	@ls -l $(PROGRAMS:%=target/static/$(TARGET)/release/%)
 	@file $(PROGRAMS:%=target/static/$(TARGET)/release/%) 2>/dev/null || true
 
-# The same with two thirds of the size, for those who pay for each block of flash. A
-# command takes the daemon some more time.
+# The same with little more than half of the size, for those who pay for each block of
+# flash. A command takes the daemon some more time.
 tiny:
 	@$(MAKE) TINY=1 all
 	@ls -l $(PROGRAMS:%=target/tiny/$(TARGET)/release/%)

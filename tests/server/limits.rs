@@ -353,7 +353,7 @@ fn a_user_may_allow_more_connections_than_the_memory_suggests_and_not_more_than_
         &daemon,
         " bytes of memory for clients, because the rest of the",
     );
-    assert!((9 << 20..18 << 20).contains(&most), "{most}");
+    assert!((9 << 20..20 << 20).contains(&most), "{most}");
     assert_eq!(daemon.stat("max-connections"), "150");
 }
 

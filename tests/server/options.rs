@@ -8,10 +8,12 @@ use std::os::unix::net::UnixListener;
 use std::process::Command;
 use support::{Client, Folder, PROGRAM, Server, is_mighty, left_out, run, run_command, shell};
 
-/// The status with which the daemon ends, and the last line that it says.
+/// The status with which the daemon ends, and the last line that it says. (A static one has
+/// other words for one error.)
 fn failure<'a>(options: impl IntoIterator<Item = &'a str>) -> (i32, String) {
     let (status, _, stderr) = run(options);
-    (status, last_word(&stderr))
+    let line = last_word(&stderr).replace("Address in use", "Address already in use");
+    (status, line)
 }
 
 /// The last line, without the time at its beginning.
