@@ -20,6 +20,9 @@ use std::time::Duration;
 /// The most connections or tubes that one reply lists.
 const LISTED_AT_ONCE: usize = 100;
 
+/// How long a list of names may be that a client gets even if the memory is full, in bytes.
+const LISTED_FREELY: usize = 64 * 1024;
+
 impl Engine {
     /// The answer to `stats` in four parts. The server adds what only the process knows
     /// at the end of each.
@@ -84,7 +87,7 @@ impl Engine {
 
     pub(super) fn list_tubes(&mut self) -> Reply {
         self.effects.steps += self.tube_names.len() / 16;
-        Reply::Tubes(self.tube_names.clone())
+        self.names(self.tube_names.clone())
     }
 
     pub(super) fn list_tubes_watched(&mut self, by: ConnectionIndex) -> Reply {
@@ -94,7 +97,17 @@ impl Engine {
         for &tube in watched {
             names.push(self.tubes[tube].name.clone());
         }
-        Reply::Tubes(names)
+        self.names(names)
+    }
+
+    /// This list, if there is room for it in case that the client does not read it. A short
+    /// one may be had even if the memory is full.
+    fn names(&self, names: TubeNames) -> Reply {
+        let len = names.reply_len();
+        match len <= LISTED_FREELY || self.has_memory_for(len as u64) {
+            true => Reply::Tubes(names),
+            false => Reply::OutOfMemory,
+        }
     }
 
     /// Examines a limited number of jobs, so that other clients do not wait long.

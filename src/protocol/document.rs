@@ -10,7 +10,6 @@
 use super::TubeName;
 use std::fmt::Display;
 use std::io::Write;
-use std::iter;
 use std::sync::Arc;
 
 /// A dictionary: lines of a key and its value, in the order in which they are
@@ -148,7 +147,11 @@ pub(super) fn push_number(out: &mut Vec<u8>, number: u64) {
 /// They are kept in groups, and a copy of the list shares the groups with the
 /// original, so making a copy under the lock costs little.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TubeNames(Vec<Arc<Vec<TubeName>>>);
+pub struct TubeNames {
+    groups: Vec<Arc<Vec<TubeName>>>,
+    /// How many bytes they have together.
+    bytes: usize,
+}
 
 /// How many names a group has. Every group but the last is full.
 const GROUP: usize = 64;
@@ -156,21 +159,26 @@ const GROUP: usize = 64;
 impl TubeNames {
     /// How many names there are.
     pub(crate) fn len(&self) -> usize {
-        self.0
-            .last()
-            .map_or(0, |last| (self.0.len() - 1) * GROUP + last.len())
+        let last = self.groups.last();
+        last.map_or(0, |last| (self.groups.len() - 1) * GROUP + last.len())
+    }
+
+    /// How many bytes the whole reply has, at most.
+    pub fn reply_len(&self) -> usize {
+        self.bytes + 3 * self.len() + 40
     }
 
     /// The name at this position, if there is one.
     pub fn get(&self, position: usize) -> Option<&TubeName> {
-        self.0.get(position / GROUP)?.get(position % GROUP)
+        self.groups.get(position / GROUP)?.get(position % GROUP)
     }
 
     /// Adds a name after the last one.
     pub fn push(&mut self, name: TubeName) {
-        match self.0.last_mut().filter(|last| last.len() < GROUP) {
+        self.bytes += name.as_str().len();
+        match self.groups.last_mut().filter(|last| last.len() < GROUP) {
             Some(last) => Arc::make_mut(last).push(name),
-            None => self.0.push(Arc::new(vec![name])),
+            None => self.groups.push(Arc::new(vec![name])),
         }
     }
 
@@ -180,27 +188,30 @@ impl TubeNames {
     ///
     /// If there is no name at this position.
     pub fn swap_remove(&mut self, position: usize) {
-        let last_group = self.0.last_mut().expect("a list with a name in it");
-        let last = Arc::make_mut(last_group).pop().expect("no group is empty");
+        let groups = &mut self.groups;
+        let last_group = groups.last_mut().expect("a list with a name in it");
+        let mut name = Arc::make_mut(last_group).pop().expect("no group is empty");
         if last_group.is_empty() {
-            self.0.pop();
+            groups.pop();
         }
         if position < self.len() {
-            Arc::make_mut(&mut self.0[position / GROUP])[position % GROUP] = last;
+            let group = Arc::make_mut(&mut self.groups[position / GROUP]);
+            std::mem::swap(&mut group[position % GROUP], &mut name);
         }
+        self.bytes -= name.as_str().len();
     }
 
-    /// The bytes of the whole reply, in parts: one for each group of names.
-    pub fn encode(&self) -> impl Iterator<Item = String> {
-        let names = self.0.iter().flat_map(|group| group.iter());
-        let lines: usize = names.map(|name| name.as_str().len() + 3).sum();
-        let head = format!("OK {}\r\n---\n", 4 + lines);
-        let line = |name: &TubeName| format!("- {name}\n");
-        let groups = self
-            .0
-            .iter()
-            .map(move |group| group.iter().map(line).collect());
-        iter::once(head).chain(groups).chain(["\r\n".into()])
+    /// Appends the whole reply.
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        out.reserve(self.reply_len());
+        let lines = self.bytes + 3 * self.len();
+        write!(out, "OK {}\r\n---\n", 4 + lines).expect("a Vec takes all bytes");
+        for name in self.groups.iter().flat_map(|group| group.iter()) {
+            out.extend_from_slice(b"- ");
+            out.extend_from_slice(name.as_str().as_bytes());
+            out.push(b'\n');
+        }
+        out.extend_from_slice(b"\r\n");
     }
 }
 
@@ -251,10 +262,12 @@ mod tests {
     #[test]
     fn a_list_of_tubes_is_one_reply_with_its_length() {
         let list = names(0..150);
-        let whole: String = list.encode().collect();
+        let mut whole = Vec::new();
+        list.encode(&mut whole);
         let expected: String = (0..150).map(|number| format!("- t{number}\n")).collect();
         let expected = format!("OK {}\r\n---\n{expected}\r\n", expected.len() + 4);
-        assert_eq!(whole, expected);
+        assert_eq!(whole, expected.as_bytes());
+        assert!(whole.len() <= list.reply_len());
     }
 
     #[test]

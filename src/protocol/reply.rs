@@ -98,7 +98,7 @@ impl Reply {
             Reply::ServerStats(parts) => return Document::encode(&**parts, out),
             Reply::JobStats(job) => return Document::encode(&[job.facts()], out),
             Reply::TubeStats(document) => return Document::encode(slice::from_ref(document), out),
-            Reply::Tubes(names) => return out.extend(names.encode().flat_map(String::into_bytes)),
+            Reply::Tubes(names) => return names.encode(out),
             Reply::Connections(list) => return Document::encode(&[list.document()], out),
             Reply::Jobs(list) => return Document::encode(&[list.document()], out),
             line => out.extend_from_slice(line.word().as_bytes()),

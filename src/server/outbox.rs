@@ -35,7 +35,6 @@ use super::Stream;
 use crate::binlog::{Binlog, Failed, Lsn, Waiter};
 use crate::engine::{ConnectionId, Time};
 use crate::log::{self, Level};
-use crate::protocol::document::TubeNames;
 use crate::protocol::{Body, DependsOn, Reply};
 use crate::sync::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
@@ -174,25 +173,6 @@ impl Client {
         let mut outbox = self.outbox();
         outbox.shrink();
         outbox.held()
-    }
-
-    /// Posts a list of tubes, which may be too long for memory: it is sent as it is
-    /// encoded, after everything before it. It depends on no change itself.
-    pub fn post_tubes(self: &Arc<Self>, names: &TubeNames) -> io::Result<()> {
-        if !self.outbox().waiting.is_empty() {
-            self.flush()?;
-        }
-        self.log(Level::Commands, format_args!("OK"));
-        for part in names.encode() {
-            let mut outbox = self.outbox();
-            outbox.ready.bytes.extend_from_slice(part.as_bytes());
-            let is_full = outbox.held() >= SEND_BYTES;
-            drop(outbox);
-            if is_full {
-                self.flush()?;
-            }
-        }
-        Ok(())
     }
 
     /// Sends what is ready. What waits for the binlog may stay here, if it is so
@@ -555,7 +535,8 @@ impl Ready {
 pub fn size(reply: &Reply) -> usize {
     match reply {
         Reply::Jobs(list) => SEND_BYTES.max(list.memory()),
-        Reply::Tubes(_) | Reply::Connections(_) => SEND_BYTES,
+        Reply::Tubes(names) => SEND_BYTES.max(names.reply_len()),
+        Reply::Connections(_) => SEND_BYTES,
         Reply::JobStats(_) | Reply::TubeStats(_) | Reply::ServerStats(_) => SEND_BYTES,
         _ => 32 + reply.body().map_or(0, |body| body.wire().len()),
     }

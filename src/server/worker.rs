@@ -183,14 +183,10 @@ impl<'a> Worker<'a> {
         for reply in &mut *replies {
             complete(reply, shared, self.client);
         }
-        // Such a list ends its time slice, so it is the last reply.
-        let tubes = replies.pop_if(|reply| matches!(reply, Reply::Tubes(_)));
         // Bodies in the outbox count: while they wait for the disk, their jobs may be deleted.
         let held = self.client.post(replies, needed);
         self.count_held(held);
-        if let Some(Reply::Tubes(names)) = tubes {
-            self.client.post_tubes(&names)?;
-        } else if held >= SEND_BYTES {
+        if held >= SEND_BYTES {
             self.client.flush()?;
         }
         match next {

@@ -47,6 +47,40 @@ fn lists_for_clients_that_do_not_read_take_no_memory() {
     assert!(more < 16 * MIB, "{more} bytes for {}", clients.len());
 }
 
+/// They count even if the tubes are gone, and no client gets one for which there is no room.
+#[test]
+fn long_lists_of_tubes_that_clients_do_not_read_count_as_memory() {
+    const TUBES: usize = 5000;
+    let folder = Folder::new();
+    let path = folder.join("socket");
+    let server = Server::start(["-l", &folder.socket("socket"), "--max-memory", "16M"]);
+    server.log_line("listening on unix:");
+    let mut owner = Client::connect_unix(&path);
+    for half in 0..2 {
+        let lines = (0..TUBES / 2)
+            .map(|number| format!("watch {half}{}\r\n", long_name(number).split_off(1)));
+        owner.send(lines.collect::<String>());
+        owner.lines(TUBES / 2);
+    }
+    let before = owner.count("memory-used");
+    let mut readers = Vec::new();
+    let is_refused = |reader: &mut Client<UnixStream>| {
+        reader.send("list-tubes\r\n");
+        let line = reader.line();
+        line == "OUT_OF_MEMORY"
+    };
+    eventually("one gets no list", || {
+        readers.push(Client::connect_unix(&path));
+        is_refused(readers.last_mut().expect("it is there"))
+    });
+    assert!(readers.len() > 5, "{} readers", readers.len());
+    assert!(owner.count("memory-used") > before + 5 * 900_000);
+    assert!(server.memory() < 40 * MIB, "{} bytes", server.memory());
+    readers.clear();
+    let mut again = Client::connect_unix(&path);
+    eventually("there is room again", || !is_refused(&mut again));
+}
+
 // The bounds are glibc's; musl's allocator takes some ten bytes more for each.
 #[cfg(target_env = "gnu")]
 #[test]
