@@ -210,6 +210,17 @@ fn a_connection_may_watch_ten_thousand_tubes() {
     assert!(bench.0.connections[index].watched.capacity() < 10);
 }
 
+/// However it came to that, it is no reason to end the server.
+#[test]
+fn a_request_of_a_connection_that_is_not_there_closes_it() {
+    let mut bench = Bench::new();
+    let id = bench.0.connect();
+    assert!(bench.0.disconnect(id, Time::default()));
+    assert_eq!(bench.ask(id, "peek-ready\r\n").0, Outcome::Quit);
+    assert_eq!(bench.ask(id, "put 0 0 60 0\r\n\r\n").0, Outcome::Quit);
+    assert!(!bench.0.body_becomes_job(id));
+}
+
 #[test]
 fn commands_of_workers_are_never_refused_for_memory() {
     let mut bench = Bench::new();

@@ -57,6 +57,7 @@ impl Acceptor<'_> {
         let mut fds: Vec<_> = fds.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
         match poll(&mut fds, timeout) {
             Ok(_) | Err(Errno::EINTR) => {}
+            // Nothing that a client does: so few descriptors need no memory of the kernel.
             Err(error) => panic!("waiting for connections: {error}"),
         }
         let mut ready = fds.iter().map(|fd| fd.any() == Some(true));

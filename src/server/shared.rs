@@ -458,6 +458,7 @@ impl Shared {
         let is_idle = self.with_lock(|state, _| {
             state.clients.remove(&client.id);
             if let Some(address) = client.address {
+                // A client is counted once, when it takes its slot, and leaves once.
                 let count = state.addresses.get_mut(&address).expect("it is counted");
                 *count -= 1;
                 if *count == 0 {

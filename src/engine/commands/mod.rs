@@ -17,12 +17,16 @@ use crate::protocol::{Command, Reply, Request, Seconds};
 
 impl Engine {
     /// Executes a request of a connection. Before that, it ticks if something
-    /// is due. The connection must exist and must not be waiting.
+    /// is due. The connection must not be waiting; if it is not there, it is to be closed.
     pub fn execute(&mut self, id: ConnectionId, request: Request, now: Time) -> Outcome {
         if self.wake_at().is_some_and(|at| at <= now) {
             self.tick(now);
         }
-        let by = self.find(id).expect("the connection exists");
+        // Only its worker disconnects it, and asks nothing after that. This does not rely on
+        // it, since no client may end the server.
+        let Some(by) = self.find(id) else {
+            return Outcome::Quit;
+        };
         debug_assert!(self.connections[by].wait.is_none());
         self.connections[by].asked_at = now;
         self.effects.steps += 1;
@@ -36,6 +40,7 @@ impl Engine {
             Request::Continue => match self.connections[by].unfinished.take() {
                 Some(Unfinished::Kick(kick)) => self.kick_some(by, kick, now),
                 Some(Unfinished::Reserve(ask)) => self.reserve_or_wait(by, ask, now),
+                // Only what has used up its time slice is continued, by the same worker.
                 None => unreachable!("a request is under way"),
             },
         }

@@ -30,9 +30,11 @@ impl Engine {
     /// Whether the body that has come for this connection becomes a job, if there
     /// is room for it on the disk.
     pub fn body_becomes_job(&self, id: ConnectionId) -> bool {
-        let by = self.find(id).expect("the connection exists");
-        let connection = &self.connections[by];
-        connection.incoming.as_ref().is_some_and(|(_, put)| {
+        let connection = self.find(id).map(|by| &self.connections[by]);
+        connection.is_some_and(|connection| {
+            let Some((_, put)) = &connection.incoming else {
+                return false;
+            };
             let refusal = self.refusal(put, connection.used, None);
             let is_new = self.holder(put, connection.used).is_none();
             refusal.is_none() && is_new && !self.is_full(connection.used)
