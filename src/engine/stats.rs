@@ -104,9 +104,10 @@ impl Engine {
     /// one may be had even if the memory is full.
     fn names(&self, names: TubeNames) -> Reply {
         let len = names.reply_len();
-        match len <= LISTED_FREELY || self.has_memory_for(len as u64) {
-            true => Reply::Tubes(names),
-            false => Reply::OutOfMemory,
+        if len <= LISTED_FREELY || self.has_memory_for(len as u64) {
+            Reply::Tubes(names)
+        } else {
+            Reply::OutOfMemory
         }
     }
 

@@ -35,7 +35,7 @@ mod glibc {
     /// The sizes of the pieces, in bytes: the first is tried first. Emptying the largest
     /// takes about a millisecond.
     const LARGEST: usize = 8 << 20;
-    const SMALLEST: usize = 16 << 10;
+    const SMALLEST: usize = 8 << 10;
 
     /// How many pieces are taken at most. The thread that does it has other work, too.
     const MOST: usize = 20_000;
@@ -59,7 +59,7 @@ mod glibc {
                     // It is kept until the end: otherwise the heap would give it again.
                     pieces.push(piece);
                 }
-                None => size /= 2,
+                None => size -= size / 4,
             }
         }
     }
