@@ -11,11 +11,8 @@
 //!
 //! The first transcript explains how they are written.
 
-#[path = "transcripts/clockwork.rs"]
 mod clockwork;
-#[path = "transcripts/player.rs"]
 mod player;
-#[path = "transcripts/sockets.rs"]
 mod sockets;
 
 use clockwork::Clockwork;
