@@ -89,8 +89,7 @@ impl Binlog {
 
     /// Whether more work should wait, because more might soon be appended than there is
     /// room for on a full disk. Then call
-    /// [`flush_and_recycle`](Self::flush_and_recycle) before that work. May be called
-    /// under the server's lock.
+    /// [`make_up`](Self::make_up) before that work. May be called under the server's lock.
     pub fn has_backpressure(&self) -> bool {
         let tail = self.tail();
         let unwritten = tail.end.0 - self.durable.load(Ordering::Acquire);
@@ -101,6 +100,18 @@ impl Binlog {
     /// by that. Not to be called under the server's lock.
     pub fn flush_and_recycle(&self) -> Result<(), Failed> {
         self.await_files(0)
+    }
+
+    /// What work waits for that has [backpressure](Self::has_backpressure): the same, and
+    /// compaction.
+    pub fn make_up(&self, with_jobs: &WithJobs) -> Result<(), Failed> {
+        self.flush_and_recycle()?;
+        with_jobs(&mut |jobs| {
+            let mut tail = self.tail();
+            tail.make_up(jobs);
+            self.end.store(tail.end.0, Ordering::Release);
+        });
+        Ok(())
     }
 
     /// Writes all that was appended. Then waits until a put of this length (0: none) is
@@ -305,7 +316,23 @@ impl Binlog {
         }
         false
     }
+
+    /// The same for the name of a segment, if no other one is prepared: gives back the last
+    /// blocks of its own file, as far as nothing is appended there.
+    pub(super) fn cut_prepared(&self, number: u32, prepared: &Prepared) -> bool {
+        let left = self.tail().live.cut_by(number, GIVEN_BACK);
+        let cut = |len| {
+            prepared
+                .file
+                .set_len(len)
+                .and_then(|()| self.storage.sync())
+        };
+        left.is_some_and(|len| cut(len).is_ok())
+    }
 }
+
+/// How many bytes a segment gives back at a time: a longer directory needs a block or two.
+const GIVEN_BACK: u64 = 4 * BLOCK;
 
 /// Prepares a segment of this length, durably, or nothing. Up to the length `zeros`, zeros
 /// are written.

@@ -121,8 +121,8 @@
 //! | `needed_for` | no client sees a job before its put is durable | `a_reply_about_a_job_waits_for_its_put_whatever_the_order_of_the_ids` |
 //! | puts leave two prepared segments unused | a full disk stops puts and nothing else | `a_full_disk_stops_puts_and_nothing_else` |
 //! | puts counted at their longest | a full disk stops nothing else with small jobs, too | `a_full_disk_has_room_for_every_change_of_small_jobs` |
-//! | backpressure | work on many jobs does not outrun a full disk | `updates_under_backpressure_never_outrun_a_full_disk` |
-//! | prepared segments removed by the writer | on a full disk, a segment begins, though a new name may need a block, and a write that needs one on a file system which copies on write finds it | `a_rename_without_room_is_repeated_after_a_prepared_segment_is_removed`, `a_write_that_needs_another_block_on_a_full_disk_gets_that_of_a_prepared_segment` |
+//! | backpressure | work on many jobs does not outrun a full disk | `updates_under_backpressure_never_outrun_a_full_disk`, `changes_of_all_jobs_never_outrun_a_full_disk_however_often` |
+//! | prepared segments removed by the writer, at last the end of the one that begins | on a full disk, a segment begins, though a new name may need a block, and a write that needs one on a file system which copies on write finds it | `a_rename_without_room_is_repeated_after_a_prepared_segment_is_removed`, `a_rename_without_room_is_repeated_after_the_segment_has_given_back_its_end`, `a_write_that_needs_another_block_on_a_full_disk_gets_that_of_a_prepared_segment` |
 //! | prepared segments are open | a segment begins when descriptors are short | `a_segment_begins_even_if_the_process_can_open_no_more_files` |
 //! | recycling | the steady state creates and removes no file | `the_steady_state_creates_and_removes_no_file` |
 //! | puts that wait register their length with the segments thread | a long put costs its files once, a refused one nothing | `the_files_for_a_large_put_among_small_ones_are_prepared_once`, `a_refused_put_takes_no_disk_space` |

@@ -42,8 +42,9 @@
 //!
 //! **Backpressure.** Work on very many jobs, such as a long kick, is done in time
 //! slices. While less than two full lengths are left, each slice waits until what was
-//! appended before it is written and the obsolete segments are recycled
-//! ([`has_backpressure`](Tail::has_backpressure)). A single slice may still need more
+//! appended before it is written, the obsolete segments are recycled, and compaction has
+//! moved what it may ([`has_backpressure`](Tail::has_backpressure)): one append has no room
+//! for more than a segment or two of it. A single slice may still need more
 //! than all this, if segments are very short. Then a segment grows beyond its file. If
 //! the disk is full, prepared segments are removed for that, one after the other.
 
@@ -76,6 +77,8 @@ const COMPACTION_RATE: u64 = 4;
 const COMPACTION_BYTES: u64 = 1 << 20;
 /// For one change, no more jobs of the oldest segment are examined than this.
 const COMPACTION_JOBS: usize = 256;
+/// While work waits for compaction, as much is done at once as for this many changes.
+const MADE_UP_AT_ONCE: usize = 16;
 /// A prepared segment for a put longer than all others is lengthened by this much at
 /// a time, so that shorter puts find the segments thread busy for a moment only.
 const LENGTHEN_BYTES: u64 = 4 << 20;
@@ -363,6 +366,17 @@ impl Tail {
         before != (self.migrated, self.live.oldest())
     }
 
+    /// Compaction for the work that waits for it, as much as some changes may do.
+    pub fn make_up(&mut self, jobs: &dyn Jobs) {
+        let before = self.migrated;
+        self.compact(MADE_UP_AT_ONCE, jobs, false);
+        self.note_obsolete();
+        if self.migrated == before && self.obsolete.is_empty() {
+            // There is nothing to move, or no room for it, and nobody may wait for that.
+            self.credit = 0;
+        }
+    }
+
     /// After this many changes, moves jobs out of the oldest segment, as far as the credit
     /// reaches.
     fn compact(&mut self, changes: usize, jobs: &dyn Jobs, is_for_put: bool) {
@@ -520,11 +534,13 @@ impl Tail {
     }
 
     /// Whether more work should wait, with this many bytes unwritten: room is short,
-    /// and appended records should be written first, or obsolete segments recycled.
+    /// and appended records should be written first, obsolete segments recycled, or jobs
+    /// moved.
     pub fn has_backpressure(&self, unwritten: u64) -> bool {
         let full = self.full_len(0);
+        let is_late = self.credit > full as i64;
         self.room() < LEFT_BY_PUT as u64 * full
-            && (unwritten > full / UNWRITTEN_PART || !self.obsolete.is_empty())
+            && (unwritten > full / UNWRITTEN_PART || !self.obsolete.is_empty() || is_late)
     }
 
     // The work of the segments thread.

@@ -158,7 +158,7 @@ impl Shared {
             && let Some(binlog) = &self.binlog
         {
             // If that fails, the clients that wait for these changes get an error.
-            binlog.flush_and_recycle().ok();
+            binlog.make_up(&|work| self.with_jobs(work)).ok();
         }
     }
 

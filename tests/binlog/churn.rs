@@ -283,6 +283,28 @@ fn updates_under_backpressure_never_outrun_a_full_disk() {
     }
 }
 
+/// As when a client ends that has reserved all jobs: a time slice has a thousand changes.
+#[test]
+fn changes_of_all_jobs_never_outrun_a_full_disk_however_often() {
+    const LONG_SIZE: u64 = 256 << 10;
+    const JOBS: u64 = 16_000;
+    let disk = Disk::default();
+    let mut server = open(&disk, LONG_SIZE);
+    let random = &mut Random::new(1);
+    for _ in 0..JOBS / 100 {
+        (0..100).for_each(|_| assert!(server.put(1500, random)));
+        commit(&mut server);
+    }
+    settle(&mut server);
+    fill_by_others(&disk);
+    server.at_once = 1000;
+    for change in 0..4 * JOBS {
+        server.update(JobId(1 + change % JOBS), random);
+        server.history.forget();
+    }
+    settle(&mut server);
+}
+
 /// As `cp` makes one where the file system can: then what is written in place
 /// needs room for other blocks.
 #[test]

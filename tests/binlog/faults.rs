@@ -2,11 +2,11 @@
 //! else.
 
 use crate::disk::{Disk, Forbidden, Random};
-use crate::model::{SIZE, Server, start_with};
+use crate::model::{SIZE, Server, open, start_with};
 use beanpole::binlog::{Error, Event, SyncMode};
 use beanpole::protocol::JobId;
 use std::io::ErrorKind;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use support::patience;
 
 /// Starts with segments of twice the usual length, and returns the notices.
@@ -106,6 +106,32 @@ fn a_rename_without_room_is_repeated_after_a_prepared_segment_is_removed() {
     assert!(renames(0, None) > 5);
     assert!(renames(1, None) > 5);
     assert_eq!(renames(0, Some("segment.spare3")), 1);
+}
+
+/// When no other segment is prepared.
+#[test]
+fn a_rename_without_room_is_repeated_after_the_segment_has_given_back_its_end() {
+    const RENAMES: u32 = 4;
+    let disk = Disk::default();
+    let opened = start_with(&disk, SyncMode::Always, 64 << 10);
+    let mut server = Server::new(opened.unwrap_or_else(|error| panic!("{error}")));
+    let random = &mut Random::new(1);
+    assert!(server.put(100, random) && server.commit());
+    server.log.flush_and_recycle().unwrap();
+    disk.set_capacity(Some(disk.used()));
+    disk.watch(Arc::new(|disk, operation| {
+        if operation == "rename" && disk.failed().is_none() {
+            disk.fail_at(disk.operations() + 1, ErrorKind::StorageFull);
+            disk.fail_again(RENAMES - 1);
+        }
+    }));
+    while server.log.stats().current_index < 4 {
+        server.update(JobId(1), random);
+        assert!(server.commit(), "{:?}", server.log.failure());
+    }
+    server.log.flush_and_recycle().unwrap();
+    assert_eq!(server.log.stats().size, disk.used());
+    assert_eq!(open(&disk.state().kill()).jobs, server.jobs);
 }
 
 #[test]

@@ -20,6 +20,9 @@ pub struct Server {
     /// Whether all that is appended is one time slice of the server. Otherwise each
     /// change is one, and waits first if it has to.
     pub is_one_slice: bool,
+    /// How many changes are appended at once.
+    pub at_once: usize,
+    gathered: Vec<Change>,
     lsn: Lsn,
 }
 
@@ -53,6 +56,8 @@ impl Server {
             jobs: opened.jobs,
             history,
             is_one_slice: false,
+            at_once: 1,
+            gathered: Vec::new(),
             lsn: Lsn::START,
         }
     }
@@ -212,13 +217,18 @@ impl Server {
     }
 
     fn append(&mut self, change: Change, entry: Record) {
-        if !self.is_one_slice && self.log.has_backpressure() {
-            self.log.flush_and_recycle().ok();
+        let waits = self.gathered.is_empty() && !self.is_one_slice;
+        let jobs = &self.jobs;
+        while waits && self.log.has_backpressure() && self.log.make_up(&|work| work(jobs)).is_ok() {
         }
         apply(&mut self.jobs, &entry);
         self.history.begin_request();
         self.history.push(entry);
-        self.lsn = self.log.append(&[change], &self.jobs);
+        self.gathered.push(change);
+        if self.gathered.len() >= self.at_once {
+            self.lsn = self.log.append(&self.gathered, &self.jobs);
+            self.gathered.clear();
+        }
     }
 
     /// Commits all changes. Returns whether they are acknowledged.
