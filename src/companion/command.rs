@@ -9,12 +9,13 @@ use crate::failure::{Failure, Outcome, Status};
 use crate::remote::address::{ADDRESS_VARIABLE, Address, Server};
 use crate::remote::client::{Client, ask_all};
 use crate::remote::patterns::{Pattern, Patterns};
-use crate::text::json::{self, Json};
-use crate::text::output::{complain, print};
+use crate::text::output::{Output, complain};
 use crate::values::{Parse, parse};
 use beanpole::protocol::{JobId, TubeName};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgMatches, Args, ValueHint};
+use serde::Serialize;
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -203,28 +204,32 @@ impl Invocation {
     /// Prints what the servers have answered. If several were asked, JSON is an
     /// object with their addresses, and each text comes under the name of its
     /// server.
-    pub fn show<T>(
+    pub fn show<T: Serialize>(
         &self,
         as_json: bool,
-        found: Answers<'_, T>,
-        to_json: impl Fn(&T) -> Json,
+        found: &Answers<'_, T>,
         to_text: impl Fn(&T) -> String,
-    ) -> Outcome {
-        let of_each =
-            |(server, answer): &(&Server, T)| (server.address.to_string(), to_json(answer));
-        let text = match (found.as_slice(), self.servers.len()) {
-            ([], _) => return Ok(Status::Done),
-            ([(_, only)], 1) if as_json => json::line(&to_json(only)) + "\n",
-            ([(_, only)], 1) => to_text(only),
-            (all, _) if as_json => json::line(&all.iter().map(of_each).collect()) + "\n",
-            (all, _) => {
-                let titled = |(server, answer): &(&Server, T)| {
-                    format!("{}\n{}", server.title(), to_text(answer))
-                };
-                all.iter().map(titled).collect::<Vec<_>>().join("\n")
+    ) -> Outcome<()> {
+        let (mut output, is_one) = (Output::new(), self.servers.len() == 1);
+        match found.as_slice() {
+            [] => {}
+            [(_, only)] if is_one && as_json => output.json(only)?,
+            all if as_json => {
+                let each = all.iter();
+                let each = each.map(|(server, answer)| (server.address.to_string(), answer));
+                output.json(&each.collect::<BTreeMap<_, _>>())?;
             }
-        };
-        print(text)
+            all => {
+                for (index, (server, answer)) in all.iter().enumerate() {
+                    let between = if index > 0 { "\n" } else { "" };
+                    if !is_one {
+                        output.line(format_args!("{between}{}", server.title()))?;
+                    }
+                    output.bytes(to_text(answer).as_bytes())?;
+                }
+            }
+        }
+        output.sync()
     }
 
     /// The address of the server; the first one, if there are several.

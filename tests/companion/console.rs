@@ -194,6 +194,11 @@ fn every_request_for_data_needs_the_token() {
         $ chmod 600 token",
     );
     let console = Console::start(&scene, "--token token --allow-changes");
+    until("the tube", || {
+        let token = "Host: localhost\r\nAuthorization: Bearer 0123456789abcdef\r\n";
+        let known = console.get_with("/api/known", token);
+        Some(known).filter(|known| known.contains("\"name\":\"mail\""))
+    });
     for path in [
         "/api/known",
         "/api/why?tube=mail",
@@ -372,6 +377,29 @@ fn jobs_are_found_by_state_and_body_text_in_pages() {
             ("/api/why?tube=nobody", "404"),
         ] {
             assert_eq!(status(&console.get(path)), expected, "{path}");
+        }
+    });
+}
+
+#[test]
+fn who_puts_most_and_who_holds_most_comes_first_among_the_connections() {
+    on_each_server(&[], |scene| {
+        let mut producer = scene.connect();
+        producer.exchange("use mail", "USING mail");
+        producer.exchange("put 1 0 60 1\r\nx", "INSERTED 1");
+        let mut worker = scene.connect();
+        worker.exchange("watch mail", "WATCHING 2");
+        worker.exchange("reserve", "RESERVED 1 1\r\nx");
+        let console = Console::start(&scene, "");
+        console.wait_until_it_knows_its_server();
+        for (by, does) in [("id", " puts "), ("puts", " puts "), ("held", " works ")] {
+            let table = console.get(&format!("/api/clients?clients={by}"));
+            let first = table.split("\\n").nth(1);
+            assert!(
+                first.unwrap_or(&table).contains(does)
+                    || table.contains("this server does not list its connections: it has "),
+                "{table}"
+            );
         }
     });
 }

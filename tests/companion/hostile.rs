@@ -170,19 +170,3 @@ fn a_reply_announced_above_its_bound_is_refused_at_once() {
         assert!(refused, "{command}: {said} {error}");
     }
 }
-
-#[test]
-fn a_body_may_be_as_large_as_max_job_size() {
-    let answering = |size: &'static str| {
-        answering(move |line| match line {
-            "peek 1" => format!("FOUND 1 {}\r\n", 1 << 29).into_bytes(),
-            "peek 2" => format!("FOUND 2 100000\r\n{}\r\n", "y".repeat(100_000)).into_bytes(),
-            _ => document(&format!("---\nmax-job-size: {size}\n")),
-        })
-    };
-    let scene = answering("65535");
-    let refused = "! beanpole raw: <any>536870912 bytes, more than the 65535<any>\n[3]";
-    scene.expect(&in_little_memory("raw peek 1"), refused);
-    scene.expect("beanpole raw peek 2 2> error", "[3]");
-    answering("100000").expect("beanpole raw peek 2 | wc -c", "100018");
-}

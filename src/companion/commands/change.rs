@@ -208,9 +208,6 @@ impl Run for Move {
 pub struct Edit {
     #[arg(value_name = "ID")]
     ids: Vec<String>,
-    /// leave a buried job buried (default: it becomes ready)
-    #[arg(long)]
-    buried: bool,
 }
 
 impl Run for Edit {
@@ -241,7 +238,7 @@ impl Run for Edit {
             complain!("job {id} is as it was");
             return Ok(Status::No);
         }
-        if job.state == State::Buried && !self.buried {
+        if job.state == State::Buried {
             job.state = State::Ready;
         }
         let replace = || {

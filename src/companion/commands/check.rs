@@ -14,7 +14,6 @@ use crate::remote::facts::{Facts, State};
 use crate::remote::patterns::{Pattern, Patterns};
 use crate::remote::trouble::{Refusal, is_full};
 use crate::remote::tubes::Sample;
-use crate::text::json::{Json, json, line};
 use crate::text::listed;
 use crate::text::output::print;
 use crate::values::{Parse, parse};
@@ -46,9 +45,6 @@ pub struct Check {
     /// warn if more of the memory or connections is in use (default: never)
     #[arg(long, value_name = "PERCENT", value_parser = value_parser!(u64).range(1..=100))]
     room: Option<u64>,
-    /// write JSON
-    #[arg(short, long)]
-    json: bool,
 }
 
 /// How bad the state of a server is.
@@ -199,15 +195,6 @@ impl Reading {
             text
         }
     }
-
-    fn to_json(&self) -> (String, Json) {
-        let (level, limit) = (self.level().name(), self.limit);
-        let json = json!({
-            "value": self.value, "unit": self.unit, "level": level,
-            "warning": limit.warning, "critical": limit.critical,
-        });
-        (self.name.into(), json)
-    }
 }
 
 impl Run for Check {
@@ -219,7 +206,7 @@ impl Run for Check {
 
     fn run(self, invocation: &Invocation) -> Outcome {
         let mut worst = Level::Ok;
-        let (mut texts, mut figures, mut json) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut texts, mut figures) = (Vec::new(), Vec::new());
         let until = Instant::now() + invocation.patience;
         let all = ask_all(&invocation.servers, |server| {
             self.readings(&mut Client::connect_until(&server.address, until)?)
@@ -240,24 +227,14 @@ impl Run for Check {
             figures.extend(readings.iter().map(|reading| reading.performance(&prefix)));
             // Most failures name their server.
             texts.push(if text.contains(prefix.trim_end()) {
-                text.clone()
+                text
             } else {
                 format!("{prefix}{text}")
             });
-            json.push(json!({
-                "server": address.to_string(),
-                "level": level.name(),
-                "text": text,
-                "figures": readings.iter().map(Reading::to_json).collect::<Json>(),
-            }));
         }
         let bar = if figures.is_empty() { "" } else { " | " };
         let (name, texts, figures) = (worst.name(), texts.join("; "), figures.join(" "));
-        print(if self.json {
-            line(&json!({"level": name, "servers": json})) + "\n"
-        } else {
-            format!("BEANSTALK {name}: {texts}{bar}{figures}\n")
-        })?;
+        print(format!("BEANSTALK {name}: {texts}{bar}{figures}\n"))?;
         Ok(Status::Own(worst.exit_code()))
     }
 }

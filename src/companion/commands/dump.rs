@@ -12,7 +12,7 @@ use crate::remote::form::{DUMP_VERSION, Line, Source, job_to_json};
 use crate::remote::tubes::stats_of;
 use crate::remote::writer::{NewJob, Writer};
 use crate::signals::interrupts;
-use crate::text::json::{self, Json, json};
+use crate::text::json::{Json, json};
 use crate::text::output::{Output, Progress, WholeFile, complain, print};
 use crate::text::{jobs, listed};
 use crate::values::parse;
@@ -48,7 +48,7 @@ impl Run for Dump {
         let mut file = self.output.as_ref().map(create).transpose()?;
         let mut output = Output::new();
         let mut write = |line: Json| match &mut file {
-            Some(file) => file.bytes((json::line(&line) + "\n").as_bytes()),
+            Some(file) => file.json(&line),
             None => output.json(&line),
         };
         let server = client.address.to_string();
@@ -131,7 +131,8 @@ impl Run for Load {
         let flaw = loop {
             let next = dump.next()?;
             let is_full = dump.batch.len() == BATCH || dump.bytes >= BATCH_BYTES;
-            if is_full || !matches!(next, Next::Job) {
+            // Jobs are put as the input arrives.
+            if is_full || !dump.source.has_next() || !matches!(next, Next::Job) {
                 if interrupted.load(Ordering::SeqCst) && !dump.batch.is_empty() {
                     let why = Failure::Interrupted("interrupted".into());
                     return Err(dump.stopped(dump.first, why));

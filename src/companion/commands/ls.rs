@@ -13,7 +13,6 @@ use crate::text::{beginning, row, span};
 use crate::values::parse;
 use beanpole::protocol::TubeName;
 use clap::Args;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 #[derive(Args)]
 pub struct Ls {
@@ -30,39 +29,23 @@ pub struct Ls {
     /// write JSON
     #[arg(short, long, conflicts_with = "quiet")]
     json: bool,
-    /// sort by this column (default: id)
-    #[arg(short, long, value_name = "COLUMN", value_parser = column())]
-    sort: Option<&'static Column>,
 }
 
-fn column() -> impl TypedValueParser<Value = &'static Column> {
-    let names = PossibleValuesParser::new(COLUMNS.iter().map(|(name, ..)| *name));
-    let named = |name: String| COLUMNS.iter().find(|(known, ..)| *known == name);
-    names.map(move |name| named(name).expect("it is one of these"))
-}
-
-/// A column: its name; its width, negative if its text is aligned to the left; its
-/// text; and by what to sort, so that conspicuous jobs come first: the most
-/// urgent, the oldest, the largest, those with the most tries and the least time
-/// left.
-type Column = (
-    &'static str,
-    isize,
-    fn(&JobFacts) -> String,
-    fn(&JobFacts) -> u64,
-);
+/// A column: its name; its width, negative if its text is aligned to the left; and its
+/// text.
+type Column = (&'static str, isize, fn(&JobFacts) -> String);
 
 // The tube is the last one: where only one tube is listed, it is left out.
 #[rustfmt::skip]
 static COLUMNS: [Column; 8] = [
-    ("id", 9, |job| job.id.to_string(), |job| job.id.0),
-    ("state", -8, |job| job.state.name().into(), |job| !(job.state as u64)),
-    ("pri", 10, |job| job.priority.0.to_string(), |job| job.priority.0.into()),
-    ("age", 5, |job| span(job.age), |job| !job.age),
-    ("left", 5, |job| left(job).map_or("-".into(), span), |job| left(job).unwrap_or(u64::MAX)),
-    ("tries", 5, |job| job.reserves.to_string(), |job| !job.reserves),
-    ("size", 7, |job| job.all.number("size").to_string(), |job| !job.all.number("size")),
-    ("tube", -12, |job| job.tube.to_string(), |_| 0),
+    ("id", 9, |job| job.id.to_string()),
+    ("state", -8, |job| job.state.name().into()),
+    ("pri", 10, |job| job.priority.0.to_string()),
+    ("age", 5, |job| span(job.age)),
+    ("left", 5, left),
+    ("tries", 5, |job| job.reserves.to_string()),
+    ("size", 7, |job| job.all.number("size").to_string()),
+    ("tube", -12, |job| job.tube.to_string()),
 ];
 
 impl Run for Ls {
@@ -83,41 +66,20 @@ impl Run for Ls {
             output: Output::new(),
             has_rows: false,
         };
-        let (name, .., order) = self.sort.unwrap_or(&COLUMNS[0]);
-        // Of jobs that are sorted, the first ones of all are wanted.
-        let enough = if *name == "id" { most } else { usize::MAX };
-        let (conditions, mut all) = (&self.conditions, Vec::new());
-        let status = conditions.pages(&mut client, &scope, enough, |client, mut jobs| {
-            match *name {
-                "id" => return table.show(client, jobs),
-                "size" => measure(client, &mut jobs)?,
-                _ => {}
-            }
-            all.extend(jobs);
-            Ok(())
-        })?;
-        all.sort_by_cached_key(|job| (order(job), job.tube.clone()));
-        all.truncate(most);
-        table.show(&mut client, all)?;
+        let show = |client: &mut Client, jobs| table.show(client, jobs);
+        let status = self.conditions.pages(&mut client, &scope, most, show)?;
         table.output.sync()?;
         Ok(Status::done_if(status == Status::Done && table.has_rows))
     }
 }
 
-/// Adds to these jobs how large their bodies are, unless the server has told it.
-fn measure(client: &mut Client, jobs: &mut [JobFacts]) -> Outcome<()> {
-    let unknown = jobs.iter_mut().filter(|job| job.all.get("size").is_none());
-    each_body(client, unknown, |job, body| {
-        job.all.add_missing("size", body.len());
-        Ok(())
-    })
-}
-
 /// What is left of the delay of a delayed job, or of the time to run of a
 /// reserved one.
-fn left(job: &JobFacts) -> Option<u64> {
-    let has = matches!(job.state, State::Delayed | State::Reserved);
-    has.then_some(job.time_left.0.into())
+fn left(job: &JobFacts) -> String {
+    match job.state {
+        State::Delayed | State::Reserved => span(job.time_left.0.into()),
+        _ => "-".into(),
+    }
 }
 
 /// The rows, in one of three forms: a table, ids, or JSON.
@@ -150,7 +112,7 @@ impl Table<'_> {
             let titles = self.columns(|(name, ..)| name.to_uppercase());
             self.output.line(titles + "BODY")?;
         }
-        let facts = self.columns(|(_, _, text, _)| text(&job)) + &job.note();
+        let facts = self.columns(|(.., text)| text(&job)) + &job.note();
         let used = facts.chars().count();
         let width = self.width.map(|width| width.saturating_sub(used));
         self.output.line(facts + &beginning(body, width))

@@ -3,9 +3,9 @@
 use crate::command::{INPUT, Invocation, Run};
 use crate::failure::{Failure, Outcome, Status};
 use crate::remote::client::Client;
-use crate::remote::form::{Line, Source};
+use crate::remote::form::Source;
 use crate::remote::reply::Reply;
-use crate::remote::writer::{self, NewJob, Writer, Written};
+use crate::remote::writer::{self, NewJob, Writer};
 use crate::text::output::{Output, complain};
 use crate::values::{Count, parse};
 use beanpole::protocol::framing::MAX_LINE;
@@ -36,9 +36,6 @@ pub struct Put {
     /// each line of the files or of stdin is a body
     #[arg(short, long, conflicts_with = "bodies")]
     lines: bool,
-    /// each line is a job in JSON, as ls, reserve and dump write it
-    #[arg(short, long, conflicts_with_all = ["bodies", "lines"])]
-    json: bool,
     /// no other job with this key in the tube, nor for TIME after its delete (default: 0)
     #[arg(long, value_name = "KEY[:TIME]", value_parser = parse::<Unique>)]
     unique: Option<Unique>,
@@ -66,7 +63,6 @@ impl Run for Put {
     fn run(mut self, invocation: &Invocation) -> Outcome {
         let bodies = std::mem::take(&mut self.bodies);
         self.warn_of_a_tube(&bodies);
-        let has_lines = self.lines || self.json;
         if bodies.is_empty() && self.files.is_empty() {
             self.files.push(INPUT.into());
         }
@@ -91,38 +87,49 @@ impl Run for Put {
         }
         let mut puts = Puts {
             writer: Writer::new(client),
-            command: &self,
-            options,
+            is_quiet: self.quiet,
             ids: Output::new(),
             all: true,
             answered: 0,
         };
-        let bodies = (1..)
-            .zip(bodies)
-            .filter_map(|(number, body)| puts.job(&format!("body {number}"), body.into_vec()));
-        let batch = bodies.collect();
-        puts.put(batch)?;
+        let bodies = (1..).zip(bodies).map(|(number, body)| {
+            let origin = format!("body {number}");
+            (origin, self.job(options.clone(), body.into_vec()))
+        });
+        puts.put(bodies.collect())?;
         for path in &self.files {
-            let mut source = Source::open(path, has_lines)?;
+            let mut source = Source::open(path, self.lines)?;
             let mut batch = Vec::new();
             // Those that are in the buffer already go together.
             while let Some(mut body) = source.read_next()? {
-                if has_lines && body.ends_with(b"\n") {
+                if self.lines && body.ends_with(b"\n") {
                     body.pop();
                 }
-                batch.extend(puts.job(&source.place(), body));
+                batch.push((source.place(), self.job(options.clone(), body)));
                 if !source.has_next() {
                     puts.put(std::mem::take(&mut batch))?;
                 }
             }
             puts.put(batch)?;
         }
-        puts.writer.say_what_is_lost();
         Ok(Status::done_if(puts.all))
     }
 }
 
 impl Put {
+    /// The job of a body.
+    fn job(&self, options: Option<PutOptions>, body: Vec<u8>) -> NewJob {
+        let usual = NewJob::with(body);
+        NewJob {
+            tube: self.tube.clone().unwrap_or_default(),
+            priority: self.priority.unwrap_or(usual.priority),
+            delay: self.delay.unwrap_or(usual.delay),
+            ttr: self.ttr.unwrap_or(usual.ttr),
+            options,
+            ..usual
+        }
+    }
+
     /// `put mail hello` puts two jobs into `default`, and a person may have
     /// meant another thing.
     fn warn_of_a_tube(&self, bodies: &[OsString]) {
@@ -137,14 +144,9 @@ impl Put {
     }
 }
 
-/// A job that is to be put, and where it comes from, for messages.
-type Sourced = (String, NewJob);
-
-struct Puts<'a> {
+struct Puts {
     writer: Writer,
-    command: &'a Put,
-    /// What the command line says, for all jobs.
-    options: Option<PutOptions>,
+    is_quiet: bool,
     ids: Output,
     /// Whether every body has become a job up to now.
     all: bool,
@@ -152,44 +154,13 @@ struct Puts<'a> {
     answered: usize,
 }
 
-impl Puts<'_> {
-    /// The job of a body; `None` if it is none, because it is a line without a
-    /// job, or one at fault. What an option says goes before what a line says.
-    fn job(&mut self, origin: &str, body: Vec<u8>) -> Option<Sourced> {
-        let line = if !self.command.json {
-            Ok(Line::Job(NewJob::with(body)))
-        } else if body.trim_ascii().is_empty() {
-            return None;
-        } else {
-            Line::read(&body)
-        };
-        let mut job = match line {
-            Ok(Line::Job(job)) => job,
-            // The first or the last line of a dump.
-            Ok(_) => return None,
-            Err(reason) => {
-                self.all = false;
-                complain!("{origin}: {reason}");
-                return None;
-            }
-        };
-        let command = self.command;
-        job.tube = command.tube.clone().unwrap_or(job.tube);
-        job.priority = command.priority.unwrap_or(job.priority);
-        job.delay = command.delay.unwrap_or(job.delay);
-        job.ttr = command.ttr.unwrap_or(job.ttr);
-        job.options = self.options.clone().or(job.options);
-        Some((origin.into(), job))
-    }
-
-    /// Puts a batch and prints the ids, even if one job is refused: the bodies that
+impl Puts {
+    /// Puts a batch of jobs, each with where it comes from, and prints the ids, even if one job is refused: the bodies that
     /// were sent before the refusal arrived have become jobs.
-    fn put(&mut self, batch: Vec<Sourced>) -> Outcome<()> {
+    fn put(&mut self, batch: Vec<(String, NewJob)>) -> Outcome<()> {
         let (origins, jobs): (Vec<_>, Vec<_>) = batch.into_iter().unzip();
-        let Written {
-            replies, outcome, ..
-        } = self.writer.write(&jobs);
-        let is_quiet = self.command.quiet;
+        let (replies, outcome) = self.writer.write(&jobs);
+        let is_quiet = self.is_quiet;
         let mut refused = None;
         self.answered += replies.len();
         for (origin, reply) in origins.iter().zip(&replies) {

@@ -4,17 +4,17 @@
 
 use crate::command::{Invocation, Run, Tubes, word};
 use crate::failure::{Failure, Outcome, Status};
+use crate::remote::client_list;
 use crate::remote::facts::Facts;
-use crate::remote::finder::connections;
 use crate::remote::patterns::Pattern;
 use crate::remote::tubes::{Column, column_of, stats_of};
-use crate::text::json::Json;
 use crate::text::output::Output;
-use crate::text::{row, span};
+use crate::text::row;
 use crate::values::{Count, Parse, parse};
 use beanpole::protocol::{JobId, TubeName};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
+use serde::{Serialize, Serializer};
 use std::cmp::Reverse;
 
 #[derive(Args)]
@@ -54,10 +54,10 @@ impl Run for Stats {
         let (found, outcome) = invocation.ask_each(|client| {
             if let Some(id) = job {
                 let facts = client.facts(&format!("stats-job {id}"))?;
-                return Ok(vec![facts.ok_or_else(|| Failure::no_job(id))?]);
+                return Ok(Found(vec![facts.ok_or_else(|| Failure::no_job(id))?]));
             }
             if patterns.0.is_empty() {
-                return Ok(vec![client.server_stats()?]);
+                return Ok(Found(vec![client.server_stats()?]));
             }
             patterns.existing(client).map_err(|failure| {
                 let mut texts = patterns.0.iter().map(Pattern::text);
@@ -67,15 +67,23 @@ impl Run for Stats {
                 }
             })?;
             let all = stats_of(client, &patterns)?.into_iter();
-            Ok(all.map(|(_, facts)| facts).collect())
+            Ok(Found(all.map(|(_, facts)| facts).collect()))
         })?;
-        let to_json = |found: &Vec<Facts>| match found.as_slice() {
-            [only] => only.to_json(),
-            several => several.iter().map(Facts::to_json).collect::<Json>(),
-        };
-        let to_text = |found: &Vec<Facts>| found.iter().map(lines).collect::<Vec<_>>().join("\n");
-        invocation.show(self.json, found, to_json, to_text)?;
+        let to_text = |Found(all): &Found| all.iter().map(lines).collect::<Vec<_>>().join("\n");
+        invocation.show(self.json, &found, to_text)?;
         outcome
+    }
+}
+
+/// Statistics. In JSON they are a list, unless they are of one thing.
+struct Found(Vec<Facts>);
+
+impl Serialize for Found {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        match self.0.as_slice() {
+            [only] => only.serialize(to),
+            all => all.serialize(to),
+        }
     }
 }
 
@@ -104,33 +112,36 @@ impl Run for List {
         let patterns = self.tubes.patterns();
         let (mut found, outcome) = invocation.ask_each(|client| {
             if !self.names {
-                return stats_of(client, &patterns);
+                let all = stats_of(client, &patterns)?.into_iter();
+                return Ok(all.map(|(_, facts)| facts).collect());
             }
-            let names = client.tubes()?.into_iter();
-            let meant = names.filter(|name| patterns.mean(name));
-            Ok(meant.map(|name| (name, Facts::default())).collect())
+            let named = |name: TubeName| {
+                let mut facts = Facts::default();
+                facts.add_missing("name", &name);
+                patterns.mean(&name).then_some(facts)
+            };
+            Ok(client.tubes()?.into_iter().filter_map(named).collect())
         })?;
-        let any = found.iter().any(|(_, tubes)| !tubes.is_empty());
+        let any = found
+            .iter()
+            .any(|(_, tubes): &(_, Vec<_>)| !tubes.is_empty());
         if let Some(sort) = self.sort {
             for (_, tubes) in &mut found {
-                tubes.sort_by_cached_key(|(_, facts)| Reverse(figure(sort, facts)));
+                tubes.sort_by_cached_key(|facts| Reverse(figure(sort, facts)));
             }
         }
-        let to_json = |tubes: &Found| tubes.iter().map(|(_, facts)| facts.to_json()).collect();
-        let to_text = |tubes: &Found| {
+        let name = |facts: &Facts| facts.text("name").to_owned() + "\n";
+        invocation.show(self.json, &found, |tubes| {
             if self.names {
-                tubes.iter().map(|(name, _)| format!("{name}\n")).collect()
+                tubes.iter().map(name).collect()
             } else {
                 table(tubes)
             }
-        };
-        invocation.show(self.json, found, to_json, to_text)?;
+        })?;
         outcome?;
         Ok(Status::done_if(any || patterns.0.is_empty()))
     }
 }
-
-type Found = Vec<(TubeName, Facts)>;
 
 /// A figure of a tube, without the connection that asks: it watches and uses
 /// `default`.
@@ -147,8 +158,8 @@ fn figure(column: Column, facts: &Facts) -> u64 {
 /// moves only the figures of its own row to the right.
 const LONGEST: usize = 40;
 
-fn table(facts: &[(TubeName, Facts)]) -> String {
-    let widths = facts.iter().map(|(name, _)| name.as_str().len());
+fn table(tubes: &[Facts]) -> String {
+    let widths = tubes.iter().map(|facts| facts.text("name").len());
     let width = widths.filter(|width| *width <= LONGEST).max();
     let width = width.unwrap_or(0).max(4) as isize;
     let width = |column| if column == Column::Tube { -width } else { 9 };
@@ -156,9 +167,9 @@ fn table(facts: &[(TubeName, Facts)]) -> String {
         row(COLUMNS.map(|column| (cell(column), width(column)))) + "\n"
     };
     let mut text = line(&|column| column.name().to_uppercase());
-    for (name, facts) in facts {
+    for facts in tubes {
         text += &line(&|column| match column {
-            Column::Tube => name.to_string(),
+            Column::Tube => facts.text("name").into(),
             _ => figure(column, facts).to_string(),
         });
     }
@@ -173,84 +184,35 @@ pub struct Clients {
     #[arg(short = 'n', long, value_name = "N", value_parser = parse::<Count>)]
     count: Option<Count>,
     /// sort by this column, the most first (default: id)
-    #[arg(short, long, value_name = "COLUMN", value_parser = PossibleValuesParser::new(CLIENT_COLUMNS.map(|(name, _)| name)))]
+    #[arg(short, long, value_name = "COLUMN", value_parser = PossibleValuesParser::new(client_list::COLUMNS.map(|(name, _)| name)))]
     sort: Option<String>,
     /// write each connection as a line of JSON
     #[arg(short, long)]
     json: bool,
 }
 
-/// The columns: their names, which are the keys of the server except `does`, and
-/// their widths, negative if the text is aligned to the left.
-const CLIENT_COLUMNS: [(&str, isize); 10] = [
-    ("id", 7),
-    ("address", -21),
-    ("age", 5),
-    ("idle", 5),
-    ("does", -10),
-    ("tube", -12),
-    ("watched", 7),
-    ("held", 5),
-    ("puts", 8),
-    ("reserves", 8),
-];
-
-/// How many connections are listed at most.
-const MOST_LISTED: usize = 100_000;
-
 impl Run for Clients {
     fn run(self, invocation: &Invocation) -> Outcome {
         let mut client = invocation.connect()?;
-        let Some(mut found) = connections(&mut client, MOST_LISTED)? else {
-            let [all, put, work, wait] = client.server_stats()?.connections();
-            return Failure::refused(format!(
-                "this server does not list its connections: it has {all}; {put} have put, \
-                 {work} have reserved, {wait} wait"
-            ));
-        };
+        let mut found = client_list::sorted(&mut client, self.sort.as_deref())?;
         let patterns = self.tubes.patterns();
         found.retain(|one| {
             let tube = <TubeName as Parse>::parse(one.text("tube"));
             tube.is_ok_and(|tube| patterns.mean(&tube))
         });
-        if let Some(column) = &self.sort {
-            found.sort_by_cached_key(|one| (Reverse(one.number(column)), client_text(column, one)));
-        }
         found.truncate(Count::most(self.count));
-        let line = |text: &dyn Fn(&str) -> String| {
-            row(CLIENT_COLUMNS.map(|(name, width)| (text(name), width)))
-        };
         let mut output = Output::new();
         if !self.json && !found.is_empty() {
-            output.line(line(&str::to_uppercase))?;
+            output.line(client_list::titles())?;
         }
         for one in &found {
             if self.json {
-                output.json(&one.to_json())?
+                output.json(one)?
             } else {
-                output.line(line(&|name| client_text(name, one)))?
+                output.line(client_list::line(one))?
             }
         }
         output.sync()?;
         Ok(Status::done_if(!found.is_empty()))
-    }
-}
-
-fn client_text(column: &str, one: &Facts) -> String {
-    let is = |key: &str, word| (one.text(key) == "true").then_some(word);
-    match column {
-        "age" | "idle" => span(one.number(column)),
-        "does" => match (
-            is("producer", "puts"),
-            is("worker", "works"),
-            is("waiting", "waits"),
-        ) {
-            (None, None, None) => "-".into(),
-            (puts, works, waits) => {
-                let does = [puts, waits.or(works)].into_iter().flatten();
-                does.collect::<Vec<_>>().join(",")
-            }
-        },
-        _ => one.text(column).into(),
     }
 }

@@ -9,9 +9,9 @@ use crate::remote::trouble::{Kind, LATE, Refusal, sentences, starving};
 use crate::remote::tubes::{Sample, is_large};
 use crate::remote::watch::{Known, Tube};
 use crate::text::counted;
-use crate::text::json::{Json, json};
 use beanpole::protocol::TubeName;
 use clap::Args;
+use serde::Serialize;
 use std::cmp::Reverse;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -32,14 +32,22 @@ const TUBES: usize = 20;
 const BETWEEN: Duration = Duration::from_millis(500);
 
 /// What is in the way on a server.
+#[derive(Serialize)]
 struct Told {
     server: Option<String>,
-    /// The tubes, each with what is in its way.
-    tubes: Vec<(TubeName, Vec<String>)>,
+    tubes: Vec<TubeTold>,
     /// How many tubes more are in trouble.
     more: usize,
     /// Whether it reports only tubes in trouble.
+    #[serde(skip)]
     is_choice: bool,
+}
+
+/// What is in the way of a tube.
+#[derive(Serialize)]
+struct TubeTold {
+    tube: String,
+    why: Vec<String>,
 }
 
 impl Run for Why {
@@ -49,7 +57,7 @@ impl Run for Why {
         let patterns = self.tubes.patterns();
         let (found, outcome) = invocation.ask_each(|client| ask(client, &patterns))?;
         let is_well = found.iter().all(|(_, told)| told.is_well());
-        invocation.show(self.json, found, Told::to_json, Told::text)?;
+        invocation.show(self.json, &found, Told::text)?;
         outcome?;
         Ok(Status::done_if(is_well))
     }
@@ -83,8 +91,10 @@ fn ask(client: &mut Client, patterns: &Patterns) -> Outcome<Told> {
     for name in names {
         let tube = known.tubes.get(&name);
         let tube = tube.ok_or_else(|| Failure::no_tube(&name))?;
-        let said = sentences(client, &name, tube)?;
-        tubes.push((name, said));
+        tubes.push(TubeTold {
+            why: sentences(client, &name, tube)?,
+            tube: name.to_string(),
+        });
     }
     Ok(Told {
         server,
@@ -103,21 +113,19 @@ fn has_idle_workers(tube: &Facts) -> bool {
 
 impl Told {
     fn is_well(&self) -> bool {
-        self.server.is_none() && self.tubes.iter().all(|(_, said)| said.is_empty())
-    }
-
-    fn to_json(&self) -> Json {
-        let tube = |(name, said): &(TubeName, _)| json!({"tube": name.as_str(), "why": said});
-        let tubes: Json = self.tubes.iter().map(tube).collect();
-        json!({"server": self.server, "tubes": tubes, "more": self.more})
+        self.server.is_none() && self.tubes.iter().all(|tube| tube.why.is_empty())
     }
 
     fn text(&self) -> String {
         let mut lines: Vec<String> = self.server.iter().cloned().collect();
-        lines.extend(self.tubes.iter().map(|(name, said)| match said.as_slice() {
-            [] => format!("{name}: Nothing is in its way."),
-            said => format!("{name}: {}", said.join(" ")),
-        }));
+        lines.extend(
+            self.tubes
+                .iter()
+                .map(|TubeTold { tube, why }| match why.as_slice() {
+                    [] => format!("{tube}: Nothing is in its way."),
+                    why => format!("{tube}: {}", why.join(" ")),
+                }),
+        );
         match (self.more, self.is_choice && lines.is_empty()) {
             (_, true) => lines.push("Nothing is in the way of any job.".into()),
             (0, _) => {}

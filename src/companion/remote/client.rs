@@ -9,7 +9,7 @@
 use crate::failure::{Failure, Outcome, plain};
 use crate::remote::address::{Address, Server};
 use crate::remote::facts::{self, Facts, JobFacts, State};
-use crate::remote::reply::{Job, LARGEST_BODY, Parsed, RawReply, Reply, too_large};
+use crate::remote::reply::{Job, RawReply, Reply};
 use crate::signals::timeout_until;
 use beanpole::protocol::{JobId, TubeName};
 use nix::poll::{PollFd, PollFlags, poll};
@@ -27,8 +27,6 @@ pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How many requests may be under way at most.
 const WINDOW: usize = 1000;
-/// The largest body that servers take if they are told nothing else.
-const USUAL_BODY: u64 = 65_535;
 /// No more requests are queued while this many bytes wait to be sent.
 const WINDOW_BYTES: usize = 1 << 18;
 
@@ -43,8 +41,6 @@ pub struct Client {
     until: Option<Instant>,
     /// Whether the server has beanpoled's extensions, once this was asked.
     is_extended: Option<bool>,
-    /// The largest body that the server takes, once this was asked.
-    largest_body: Option<u64>,
     stream: TcpStream,
     /// Bytes that were received and not parsed yet.
     input: VecDeque<u8>,
@@ -72,7 +68,6 @@ impl Client {
         Ok(Client {
             address: address.clone(),
             stream: stream?,
-            largest_body: None,
             input: VecDeque::new(),
             output: VecDeque::new(),
             patience,
@@ -245,30 +240,14 @@ impl Client {
         }
     }
 
-    /// The next reply, if all of it is there. Only for a body above the usual
-    /// limit is the server asked for its own limit, over another connection,
-    /// because this one has the body to send first. If it does not tell, the
-    /// largest body that any server takes is the limit.
+    /// The next reply, if all of it is there.
     fn take_reply(&mut self) -> Outcome<Option<RawReply>> {
-        let most = self.largest_body.unwrap_or(USUAL_BODY);
-        let parsed = RawReply::parse(self.input.make_contiguous(), most);
-        match parsed.map_err(|reason| self.lost(reason))? {
-            Parsed::Part => Ok(None),
-            Parsed::Whole(reply, length) => {
-                self.input.drain(..length);
-                Ok(Some(reply))
-            }
-            Parsed::Large(_) if self.largest_body.is_none() => {
-                let until = Instant::now() + self.patience;
-                let until = self.until.map_or(until, |all| until.min(all));
-                let stats = Client::connect_until(&self.address, until)
-                    .and_then(|mut other| other.server_stats());
-                let told = stats.map(|stats| stats.number("max-job-size"));
-                self.largest_body = Some(told.unwrap_or(LARGEST_BODY).max(USUAL_BODY));
-                self.take_reply()
-            }
-            Parsed::Large(size) => Err(self.lost(too_large(size, most))),
-        }
+        let parsed = RawReply::parse(self.input.make_contiguous());
+        let parsed = parsed.map_err(|reason| self.lost(reason))?;
+        Ok(parsed.map(|(reply, length)| {
+            self.input.drain(..length);
+            reply
+        }))
     }
 
     fn send_some(&mut self) -> Outcome<()> {

@@ -7,7 +7,6 @@
 //! tube takes 33 kB at most, and the rings grow only as time passes.
 
 use crate::remote::tubes::Each;
-use crate::text::json::{Json, json, number_or_text};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -153,31 +152,6 @@ impl Ring {
     }
 }
 
-/// Slots as JSON: arrays of the backlog and the rates, and `null` for a gap.
-pub fn to_json(slots: &[Option<Point>]) -> Json {
-    let slot = |point: &Point| -> Json {
-        let backlog = point.backlog.iter().map(|count| json!(count));
-        // Hundredths are fine enough for a curve.
-        let rates = point.rates.iter();
-        let rates = rates.map(|rate| number_or_text(&format!("{rate:.2}")));
-        backlog.chain(rates).collect()
-    };
-    slots.iter().map(|point| point.as_ref().map(slot)).collect()
-}
-
-/// A small curve of all jobs in the last ten minutes: the highest backlog of
-/// each of 60 times, and `null` for a gap.
-pub fn small(slots: &[Option<Point>]) -> Json {
-    // Counted from the end, so that a time keeps its slots while it moves.
-    let times = slots.rchunks(SLOTS / 60).map(|slots| {
-        let jobs = |point: &Point| point.backlog.map(u64::from).iter().sum::<u64>();
-        slots.iter().flatten().map(jobs).max()
-    });
-    let mut times: Vec<Option<u64>> = times.collect();
-    times.reverse();
-    times.into()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -192,22 +166,26 @@ mod tests {
 
     fn told(curves: &Curves, span: usize, now: u64) -> String {
         // Only the first rate is looked at.
-        let told = to_json(&curves.slots(span, seconds(now))).to_string();
-        told.replace(",0.00,0.00,0.00]", "]")
+        let slot = |slot: &Option<Point>| match slot {
+            Some(Point { backlog, rates }) => format!("{backlog:?} {:.2}", rates[0]),
+            None => "gap".into(),
+        };
+        let slots = curves.slots(span, seconds(now));
+        slots.iter().map(slot).collect::<Vec<_>>().join(", ")
     }
 
     #[test]
     fn a_slot_has_the_highest_backlog_and_the_mean_rate_of_its_time() {
         let mut curves = Curves::default();
-        assert_eq!(told(&curves, 0, 0), "[]");
+        assert_eq!(told(&curves, 0, 0), "");
         curves.note(seconds(2), 2.0, [1, 0, 0, 0], puts(2.0));
         curves.note(seconds(4), 2.0, [5, 0, 0, 2], puts(0.0));
         curves.note(seconds(6), 2.0, [3, 0, 0, 0], puts(3.0));
         assert_eq!(
             told(&curves, 0, 7),
-            "[[1,0,0,0,2.00],[5,0,0,2,0.00],[3,0,0,0,3.00]]"
+            "[1, 0, 0, 0] 2.00, [5, 0, 0, 2] 0.00, [3, 0, 0, 0] 3.00"
         );
-        assert_eq!(told(&curves, 1, 7), "[[5,0,0,2,1.67]]");
+        assert_eq!(told(&curves, 1, 7), "[5, 0, 0, 2] 1.67");
     }
 
     #[test]
@@ -218,28 +196,28 @@ mod tests {
         curves.note(seconds(8), 6.0, [1, 0, 0, 0], puts(0.0));
         assert_eq!(
             told(&curves, 0, 8),
-            "[[1,0,0,0,1.00],[1,0,0,0,0.00],[1,0,0,0,0.00],[1,0,0,0,0.00]]"
+            "[1, 0, 0, 0] 1.00, [1, 0, 0, 0] 0.00, [1, 0, 0, 0] 0.00, [1, 0, 0, 0] 0.00"
         );
         curves.gap(seconds(10));
         curves.gap(seconds(12));
         curves.note(seconds(16), 2.0, [7, 0, 0, 0], puts(0.0));
         let end = told(&curves, 0, 16);
         assert!(
-            end.ends_with("[1,0,0,0,0.00],null,null,[7,0,0,0,0.00],[7,0,0,0,0.00]]"),
+            end.ends_with("[1, 0, 0, 0] 0.00, gap, gap, [7, 0, 0, 0] 0.00, [7, 0, 0, 0] 0.00"),
             "{end}"
         );
         // In the other spans the whole slot is a gap.
-        assert_eq!(told(&curves, 2, 16), "[null]");
+        assert_eq!(told(&curves, 2, 16), "gap");
         curves.note(seconds(290), 274.0, [7, 0, 0, 0], puts(0.0));
-        assert_eq!(told(&curves, 2, 290), "[null,[7,0,0,0,0.00]]");
+        assert_eq!(told(&curves, 2, 290), "gap, [7, 0, 0, 0] 0.00");
     }
 
     #[test]
     fn the_time_after_the_last_sample_is_a_gap() {
         let mut curves = Curves::default();
         curves.note(seconds(2), 2.0, [1, 0, 0, 0], puts(0.0));
-        assert_eq!(told(&curves, 0, 5), "[[1,0,0,0,0.00]]");
-        assert_eq!(told(&curves, 0, 9), "[[1,0,0,0,0.00],null,null]");
+        assert_eq!(told(&curves, 0, 5), "[1, 0, 0, 0] 0.00");
+        assert_eq!(told(&curves, 0, 9), "[1, 0, 0, 0] 0.00, gap, gap");
         assert_eq!(curves.slots(0, seconds(100_000)), vec![None; SLOTS]);
     }
 
@@ -256,15 +234,5 @@ mod tests {
         }
         let memory = 200 * curves.memory();
         assert!((4_000_000..7_000_000).contains(&memory), "{memory} bytes");
-    }
-
-    #[test]
-    fn a_small_curve_has_the_highest_of_five_slots() {
-        let mut curves = Curves::default();
-        for (index, ready) in [1, 2, 9, 4, 5, 6, 7].into_iter().enumerate() {
-            let at = seconds(2 * index as u64);
-            curves.note(at, 2.0, [ready, 0, 0, 1], puts(0.0));
-        }
-        assert_eq!(small(&curves.slots(0, seconds(12))).to_string(), "[3,10]");
     }
 }

@@ -3,10 +3,11 @@
 //! value` or `- item` in a line, with or without double quotes around the
 //! value.
 
-use crate::text::json::{Json, number_or_text};
+use crate::text::json::Number;
 use crate::text::shown;
 use crate::values::Parse;
 use beanpole::protocol::{JobId, Limit, Priority, PutOptions, Seconds, TubeName};
+use serde::{Serialize, Serializer};
 use std::borrow::Cow;
 
 /// A dictionary, in the order of the server. There may be very many, so each has one text.
@@ -159,23 +160,43 @@ impl Facts {
             (&self.text[start..key], &self.text[key..value])
         })
     }
+}
 
-    /// The dictionary as JSON, with numbers as numbers and text as text.
-    pub fn to_json(&self) -> Json {
+/// As JSON, a dictionary has numbers as numbers and text as text.
+impl Serialize for Facts {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         // The `id` of a server is no number.
         let is_server = self.get("pid").is_some();
-        let typed = self.iter().map(|(key, value)| {
-            let json = match key {
-                "draining" | "producer" | "worker" | "waiting" => (value == "true").into(),
+        to.collect_map(self.iter().map(|(key, value)| {
+            let value = match key {
+                "draining" | "producer" | "worker" | "waiting" => Value::Flag(value == "true"),
                 "name" | "tube" | "version" | "hostname" | "os" | "platform" | "address" => {
-                    value.into()
+                    Value::Text(value)
                 }
-                "id" if is_server => value.into(),
-                _ => number_or_text(value),
+                "id" if is_server => Value::Text(value),
+                _ => Value::of(value),
             };
-            (key, json)
-        });
-        typed.collect()
+            (key, value)
+        }))
+    }
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Value<'a> {
+    Flag(bool),
+    Count(u64),
+    Number(Number),
+    Text(&'a str),
+}
+
+impl Value<'_> {
+    /// A number if this text is one in JSON, which has no needless zeros, else the text.
+    fn of(text: &str) -> Value<'_> {
+        match (text.as_bytes(), text.parse()) {
+            ([b'0'] | [b'1'..=b'9', ..], Ok(count)) => Value::Count(count),
+            _ => text.parse().map_or(Value::Text(text), Value::Number),
+        }
     }
 }
 
@@ -338,6 +359,7 @@ impl JobFacts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::text::json::json;
 
     #[test]
     fn a_dictionary_keeps_its_order_and_loses_its_quotes() {
@@ -358,14 +380,21 @@ mod tests {
     fn names_stay_text_and_counts_become_numbers_in_json() {
         let server = b"---\ntotal-jobs: 3\npid: 9\nrusage-utime: 0.001438\nversion: \"1.12\"\nid: 12345678\ndraining: false\n";
         assert_eq!(
-            Facts::parse(server).unwrap().to_json().to_string(),
+            json!(Facts::parse(server).unwrap()).to_string(),
             r#"{"total-jobs":3,"pid":9,"rusage-utime":0.001438,"version":"1.12","id":"12345678","draining":false}"#
         );
         let job = b"---\nid: 7\ntube: 9\nstate: ready\n";
         assert_eq!(
-            Facts::parse(job).unwrap().to_json().to_string(),
+            json!(Facts::parse(job).unwrap()).to_string(),
             r#"{"id":7,"tube":"9","state":"ready"}"#
         );
+    }
+
+    #[test]
+    fn only_a_number_of_json_becomes_a_number() {
+        let told = ["7", "-0.50", "1.5", "0", "007", "+1", " 1", "", "1.13-b"].map(Value::of);
+        let json = json!(told).to_string();
+        assert_eq!(json, r#"[7,-0.50,1.5,0,"007","+1"," 1","","1.13-b"]"#);
     }
 
     #[test]

@@ -64,7 +64,7 @@ impl Bodies {
 
 /// A job as JSON.
 pub fn job_to_json(id: JobId, facts: Option<&Facts>, body: &[u8]) -> Json {
-    let mut job = facts.map_or_else(|| json!({"id": id.0}), Facts::to_json);
+    let mut job = facts.map_or_else(|| json!({"id": id.0}), |facts| json!(facts));
     if let Some(options) = facts.and_then(Facts::options) {
         job["options"] = options.to_string().into();
     }

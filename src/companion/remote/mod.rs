@@ -6,11 +6,12 @@
 //! On these are built the [`finder`], which finds jobs and reads them, the
 //! [`writer`], which puts, moves and copies them, and [`act`], which does all else
 //! to them.
-//! [`form`] writes jobs and reads them from files.
+//! [`client_list`] is a table of all of a server, and [`form`] writes jobs and reads them from files.
 
 pub mod act;
 pub mod address;
 pub mod client;
+pub mod client_list;
 pub mod curves;
 pub mod facts;
 pub mod finder;

@@ -88,34 +88,20 @@ const WORDS: &[(&str, Reply)] = &[
 /// A longer line does not come from a queue: the longest known reply is `USING`
 /// with a name of 200 bytes.
 const LONGEST_LINE: usize = 1024;
-/// The largest body that a server can be told to take, in bytes.
-pub const LARGEST_BODY: u64 = 1 << 30;
+/// The largest body that a server can be told to take, in bytes. Memory is taken only as
+/// the body comes.
+const LARGEST_BODY: u64 = 1 << 30;
 /// The largest document, in bytes: a list of 300,000 tubes with the longest
 /// names.
 const LARGEST_DOCUMENT: u64 = 1 << 26;
 
-/// What the bytes that were received are.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Parsed {
-    /// A part of a reply.
-    Part,
-    /// A reply, and its length.
-    Whole(RawReply, usize),
-    /// A reply that announces a body of this size, which is too large.
-    Large(u64),
-}
-
-/// The message about a reply of this size.
-pub fn too_large(size: u64, most: u64) -> String {
-    format!("the server announces {size} bytes, more than the {most} that a reply can have")
-}
-
 impl RawReply {
-    /// The reply at the start of these bytes, whose body has at most `most` bytes.
-    pub fn parse(bytes: &[u8], most: u64) -> Result<Parsed, String> {
+    /// The reply at the start of these bytes, and its length; `None` if it has not come
+    /// to its end.
+    pub fn parse(bytes: &[u8]) -> Result<Option<(RawReply, usize)>, String> {
         let Some(end) = bytes.iter().position(|&byte| byte == b'\n') else {
             return match bytes.len() {
-                ..=LONGEST_LINE => Ok(Parsed::Part),
+                ..=LONGEST_LINE => Ok(None),
                 _ => Err(not_understood(&bytes[..40])),
             };
         };
@@ -125,27 +111,22 @@ impl RawReply {
             .ok_or_else(|| not_understood(line))?;
         let whole = |chunk: Option<&[u8]>, length| {
             let (line, chunk) = (line.into(), chunk.map(<[u8]>::to_vec));
-            Ok(Parsed::Whole(RawReply { line, chunk }, length))
+            Ok(Some((RawReply { line, chunk }, length)))
         };
         let mut words = line.split(|&byte| byte == b' ');
-        let (most, largest) = match words.next() {
-            Some(b"OK") => (LARGEST_DOCUMENT, LARGEST_DOCUMENT),
-            Some(b"RESERVED" | b"FOUND") => (most, LARGEST_BODY),
+        // The size follows the id, if there is one.
+        let (most, size) = match words.next() {
+            Some(b"OK") => (LARGEST_DOCUMENT, words.next()),
+            Some(b"RESERVED" | b"FOUND") => (LARGEST_BODY, words.nth(1)),
             _ => return whole(None, end + 1),
         };
-        // It follows the id, if there is one.
-        let size = if line.starts_with(b"OK") {
-            words.next()
-        } else {
-            words.nth(1)
-        };
-        let size = size.and_then(number);
-        match size.ok_or_else(|| not_understood(line))? {
-            size if size > largest => Err(too_large(size, largest)),
-            size if size > most => Ok(Parsed::Large(size)),
+        match size.and_then(number).ok_or_else(|| not_understood(line))? {
+            size if size > most => Err(format!(
+                "the server announces {size} bytes, more than the {most} that a reply can have"
+            )),
             size => match rest.split_at_checked(size as usize) {
                 Some((chunk, [b'\r', b'\n', ..])) => whole(Some(chunk), end + 3 + chunk.len()),
-                Some((_, [] | [b'\r'])) | None => Ok(Parsed::Part),
+                Some((_, [] | [b'\r'])) | None => Ok(None),
                 Some(_) => Err(format!(
                     "what follows '{}' does not end where the line says",
                     line.escape_ascii()
@@ -264,10 +245,10 @@ mod tests {
     use super::*;
 
     fn read(bytes: &[u8]) -> Result<Option<(Reply, usize)>, String> {
-        match RawReply::parse(bytes, 10)? {
-            Parsed::Whole(raw, length) => Ok(Some((raw.understand()?, length))),
-            _ => Ok(None),
-        }
+        let parsed = RawReply::parse(bytes)?;
+        parsed
+            .map(|(raw, length)| Ok((raw.understand()?, length)))
+            .transpose()
     }
 
     #[test]

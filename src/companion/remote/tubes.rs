@@ -71,11 +71,6 @@ pub fn counters(facts: &Facts) -> Each<u64> {
     RATES.map(|(_, keys)| keys.iter().map(|key| facts.number(key)).sum())
 }
 
-/// Whether this document has a counter for each rate.
-pub fn counted(facts: &Facts) -> Each<bool> {
-    RATES.map(|(_, keys)| keys.iter().any(|key| facts.get(key).is_some()))
-}
-
 /// By how much a counter grew. A counter that is smaller than before began again at 0.
 pub fn growth(before: u64, now: u64) -> u64 {
     now.checked_sub(before).unwrap_or(now)

@@ -8,9 +8,8 @@ use crate::remote::curves::Curves;
 use crate::remote::facts::{Facts, JobFacts, State};
 use crate::remote::finder::{bodies, near};
 use crate::remote::patterns::Patterns;
-use crate::remote::trouble::{Refusal, Trouble, has_failed_often, words};
-use crate::remote::tubes::{Column, Each, RATES, Sample, TABLE, counters, growth, is_large};
-use crate::text::json::{Json, float, json};
+use crate::remote::trouble::{Trouble, has_failed_often};
+use crate::remote::tubes::{Column, Each, RATES, Sample, counters, growth, is_large};
 use beanpole::protocol::{JobId, TubeName};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -152,29 +151,6 @@ impl Watched {
     pub fn name(&self) -> String {
         let address = || self.named.address.to_string();
         self.named.name.clone().unwrap_or_else(address)
-    }
-
-    /// What is known about the server itself.
-    pub fn to_json(&self) -> Json {
-        let (now, known) = (self.now(), self.known());
-        let facts = &known.server.facts;
-        let rates = known.server.rates.unwrap_or_default();
-        json!({
-            "name": self.name(),
-            "address": self.named.address.to_string(),
-            "care": self.named.colour.is_some(),
-            "lost": known.lost(now),
-            "refusal": Refusal::of(facts).map(Refusal::words),
-            "known": facts.get("id").is_some(),
-            "version": facts.text("version"),
-            "uptime": facts.number("uptime"),
-            "jobs": facts.jobs(),
-            "rates": rates.map(|rate| float((rate * 10.0).round() / 10.0)),
-            "connections": facts.number("current-connections"),
-            "producers": facts.number("current-producers"),
-            "workers": facts.number("current-workers"),
-            "waiting": facts.number("current-waiting"),
-        })
     }
 
     /// Samples the server in a thread until the program ends, and calls `told`
@@ -501,23 +477,6 @@ impl Tube {
             Column::Watching => Some(self.facts().watching() as f64),
             _ => self.counted.figure(column),
         }
-    }
-
-    /// The tube as a row of a table.
-    pub fn to_json(&self, name: &TubeName) -> Json {
-        let mut row = json!({
-            "name": name.as_str(),
-            "grave": self.is_grave(),
-            "trouble": (!self.troubles.is_empty()).then(|| words(&self.troubles)),
-        });
-        for (column, name, ..) in &TABLE[1..] {
-            let figure = self.figure(*column);
-            // Only rates are no whole numbers.
-            row[name] = figure
-                .map(|figure| float((figure * 100.0).round() / 100.0))
-                .into();
-        }
-        row
     }
 
     /// Whether something happens in it, or has happened.

@@ -101,27 +101,24 @@ impl Writer {
         }
     }
 
-    /// Puts a batch of jobs. If one is refused, the others are put nevertheless,
-    /// and the replies say which ones were.
+    /// Puts a batch of jobs, of which none is to be buried. Returns the replies to the first
+    /// ones, as far as they have come. If one is refused, the others are put nevertheless.
+    pub fn write(&mut self, batch: &[NewJob]) -> (Vec<Reply>, Outcome<()>) {
+        let mut replies = Vec::new();
+        let outcome = self.send(batch, &mut replies);
+        (replies, outcome)
+    }
+
+    /// Puts a batch of jobs. If one is refused, the jobs after it are deleted again: all
+    /// replies are about jobs that were put.
     ///
     /// If the connection is lost, it is not known which of the jobs without a
     /// reply exist. The failure says how to find those of them, and those with a
     /// reply, that were still to be buried.
-    pub fn write(&mut self, batch: &[NewJob]) -> Written {
-        self.put(batch, false)
-    }
-
-    /// The same, but if a job is refused, the jobs after it are deleted again:
-    /// all replies are about jobs that were put.
     pub fn write_in_order(&mut self, batch: &[NewJob]) -> Written {
-        self.put(batch, true)
-    }
-
-    fn put(&mut self, batch: &[NewJob], in_order: bool) -> Written {
-        let mut replies = Vec::new();
-        let mut outcome = self.send(batch, &mut replies);
+        let (mut replies, mut outcome) = self.write(batch);
         let mut refused = Ok(());
-        if in_order && let Some(at) = replies.iter().position(|reply| id(reply).is_none()) {
+        if let Some(at) = replies.iter().position(|reply| id(reply).is_none()) {
             let after = replies.split_off(at);
             refused = Err(Failure::unexpected("put", &after[0]));
             // A job that was there before is not ours to delete.

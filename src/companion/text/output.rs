@@ -3,12 +3,13 @@
 //! finds the old text or the new one, even if the writing ends half-way.
 
 use crate::failure::{Failure, Outcome, Status};
-use crate::text::json::{self, Json};
+use crate::text::json;
 use crate::text::span;
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::stat::{SFlag, fstat};
 use rustix::io::ioctl_fionread;
 use rustix::termios;
+use serde::Serialize;
 use std::ffi::OsStr;
 use std::fmt;
 use std::fs::{File, OpenOptions, Permissions, canonicalize, metadata};
@@ -39,8 +40,8 @@ impl Output {
     }
 
     /// Writes a value on one line.
-    pub fn json(&mut self, value: &Json) -> Outcome<()> {
-        self.line(json::line(value))
+    pub fn json(&mut self, value: &impl Serialize) -> Outcome<()> {
+        json::line(&mut self.stream, value).map_err(Failure::output)
     }
 
     /// Writes these bytes.
@@ -257,6 +258,12 @@ impl WholeFile {
             path,
             beside,
         })
+    }
+
+    /// Writes a value on one line.
+    pub fn json(&mut self, value: &impl Serialize) -> Outcome<()> {
+        let written = json::line(&mut self.stream, value);
+        written.map_err(|error| cannot_write(&self.path, error))
     }
 
     /// Writes these bytes.

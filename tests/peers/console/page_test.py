@@ -217,6 +217,10 @@ def the_curve_rises(browser, url):
     browser.see("#curves a[aria-current=true]", "1 day")
     has_no_barrier(browser)
     picture(browser, "tube", 1200)
+    browser.open(f"{url}?server=127.0.0.1%3A{PORT}")
+    browser.click("#clients a", "Who puts")
+    browser.read("ADDRESS" if SERVER.endswith("beanpoled") else "does not list its connections")
+    has_no_barrier(browser)
 
 
 def jobs_of_all_kinds(browser, url):

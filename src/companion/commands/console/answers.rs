@@ -6,13 +6,13 @@ use super::site::{optional, read};
 use crate::command::word;
 use crate::failure::{Failure, Outcome};
 use crate::http::Request;
-use crate::remote::act::{Act, Task, WhenFree, kick_some, why_not};
+use crate::remote::act::{Act, Task, WhenFree, Work, kick_some, why_not};
 use crate::remote::client::Client;
 use crate::remote::facts::{JobFacts, State, free_states};
 use crate::remote::finder::{self, Scope, Walk, bodies, each_body, near};
 use crate::remote::reply::Reply;
 use crate::remote::watch::Watched;
-use crate::remote::writer::{NewJob, Transfer, Writer, Written};
+use crate::remote::writer::{NewJob, Transfer, Writer};
 use crate::selection::contains;
 use crate::text::json::{Json, json, to_base64};
 use crate::text::{beginning, counted};
@@ -212,12 +212,33 @@ pub fn carry_out(client: &mut Client, server: &Watched, request: &Request) -> Ou
                 "released",
             )?
         }
-        "kick" => kick(client, &tube()?, read(request, "count")?)?,
+        "kick" => {
+            let (tube, bound) = (tube()?, read(request, "count")?);
+            let jobs = counted(kick_some(client, &tube, bound)?.into(), "job");
+            format!("kicked {jobs} of {tube}")
+        }
         "pause" => pause(client, &tube()?, read(request, "time")?)?,
-        "clear" => clear(client, &tube()?, &states(request)?, most(request)?)?,
+        "clear" => act_on_all(
+            client,
+            &mut WhenFree(Act::Delete, None),
+            request,
+            ["deleted", ""],
+        )?,
         "put" => return put(server.connect()?, request),
         "edit" => return edit(client, server.connect()?, request),
-        "move" => move_jobs(client, server.connect()?, request)?,
+        "move" => {
+            let to: TubeName = read(request, "to")?;
+            if to == tube()? {
+                return Failure::usage("both are the same tube");
+            }
+            let mut transfer = Transfer::new(server.connect()?, to.clone(), true);
+            act_on_all(
+                client,
+                &mut transfer,
+                request,
+                ["moved", &format!(" to {to}")],
+            )?
+        }
         other => return Failure::usage(format!("there is no change '{other}'")),
     };
     Ok(json!({"said": said}))
@@ -244,18 +265,29 @@ fn act(client: &mut Client, act: Act, request: &Request, done: &str) -> Outcome<
     })
 }
 
-/// The state that is meant, or all that a person may change.
-fn states(request: &Request) -> Outcome<Vec<State>> {
+/// Does this to the jobs of a tube in the state that is meant, or in all that a person may
+/// change, and says to how many it was `done`, and where they are then.
+fn act_on_all(
+    client: &mut Client,
+    work: &mut impl Work,
+    request: &Request,
+    [done, there]: [&str; 2],
+) -> Outcome<String> {
+    let (tube, most) = (
+        read::<TubeName>(request, "tube")?,
+        read::<u32>(request, "count")?,
+    );
     let state = optional(request, "state")?;
-    match state {
-        Some(State::Reserved) => Failure::usage("'reserved' is not ready, delayed or buried"),
-        _ => Ok(free_states(state.as_slice())),
+    if state == Some(State::Reserved) {
+        return Failure::usage("'reserved' is not ready, delayed or buried");
     }
-}
-
-/// How many jobs are meant at most.
-fn most(request: &Request) -> Outcome<u64> {
-    read::<u32>(request, "count").map(u64::from)
+    let scope = Scope::of(&tube, free_states(state.as_slice()));
+    let (ids, _) = finder::all(client, &scope, most as usize)?;
+    let mut task = Task::quiet(most.into());
+    let outcome = task.carry_out(work, client, &ids, false);
+    let said = format!("{done} {} of {tube}{there}", counted(task.done, "job"));
+    outcome.map_err(|failure| failure.about(&said))?;
+    Ok(said)
 }
 
 fn put(client: Client, request: &Request) -> Outcome<Json> {
@@ -267,9 +299,7 @@ fn put(client: Client, request: &Request) -> Outcome<Json> {
         ttr: read(request, "ttr")?,
         ..NewJob::with(request.body.clone())
     };
-    let Written {
-        replies, outcome, ..
-    } = Writer::new(client).write(&[job]);
+    let (replies, outcome) = Writer::new(client).write(&[job]);
     outcome?;
     let (id, buried) = match replies.first() {
         Some(Reply::Inserted(id)) => (id, ""),
@@ -307,28 +337,6 @@ fn edit(client: &mut Client, target: Client, request: &Request) -> Outcome<Json>
     }
 }
 
-/// Moves the jobs of a tube to another tube of the same server.
-fn move_jobs(client: &mut Client, target: Client, request: &Request) -> Outcome<String> {
-    let (from, to): (TubeName, TubeName) = (read(request, "tube")?, read(request, "to")?);
-    if from == to {
-        return Failure::usage("both are the same tube");
-    }
-    let most = most(request)?;
-    let ids = found(client, &from, &states(request)?, most)?;
-    let (mut transfer, mut task) = (Transfer::new(target, to.clone(), true), Task::quiet(most));
-    let outcome = task.carry_out(&mut transfer, client, &ids, false);
-    let said = format!("moved {} of {from} to {to}", counted(task.done, "job"));
-    outcome
-        .map(|()| said.clone())
-        .map_err(|failure| failure.about(said))
-}
-
-/// Kicks up to `bound` jobs of a tube, and says how many.
-fn kick(client: &mut Client, tube: &TubeName, bound: u32) -> Outcome<String> {
-    let jobs = counted(kick_some(client, tube, bound)?.into(), "job");
-    Ok(format!("kicked {jobs} of {tube}"))
-}
-
 /// Pauses a tube, or ends its pause with 0 seconds.
 fn pause(client: &mut Client, tube: &TubeName, time: Seconds) -> Outcome<String> {
     let Seconds(seconds) = time;
@@ -338,19 +346,4 @@ fn pause(client: &mut Client, tube: &TubeName, time: Seconds) -> Outcome<String>
         (true, _) => format!("paused {tube} for {seconds} s"),
         (false, _) => format!("there is no tube {tube} any more"),
     })
-}
-
-/// Deletes up to `most` jobs of a tube in these states.
-fn clear(client: &mut Client, tube: &TubeName, states: &[State], most: u64) -> Outcome<String> {
-    let ids = found(client, tube, states, most)?;
-    let mut task = Task::quiet(most);
-    task.carry_out(&mut WhenFree(Act::Delete, None), client, &ids, false)?;
-    Ok(format!("deleted {} of {tube}", counted(task.done, "job")))
-}
-
-/// Up to `most` jobs of a tube in these states.
-fn found(client: &mut Client, tube: &TubeName, states: &[State], most: u64) -> Outcome<Vec<JobId>> {
-    let scope = Scope::of(tube, states);
-    let most = usize::try_from(most).unwrap_or(usize::MAX);
-    Ok(finder::all(client, &scope, most)?.0)
 }

@@ -10,12 +10,14 @@ use super::answers;
 use crate::failure::{Failure, Outcome};
 use crate::http::{Answer, Request, Site};
 use crate::remote::client::Client;
-use crate::remote::curves::{self, SPANS};
+use crate::remote::client_list;
+use crate::remote::curves::{Point, SLOTS, SPANS};
+use crate::remote::facts::Facts;
 use crate::remote::patterns::matches;
-use crate::remote::trouble::sentences;
-use crate::remote::tubes::{Column, counted};
+use crate::remote::trouble::{Refusal, sentences, words};
+use crate::remote::tubes::{Column, RATES, TABLE};
 use crate::remote::watch::{Known, Tube, Watched, sorted};
-use crate::text::json::{Json, json};
+use crate::text::json::{Json, float, json};
 use crate::values::Parse;
 use beanpole::protocol::TubeName;
 use std::sync::{Arc, MutexGuard};
@@ -92,6 +94,7 @@ impl Site for Console {
                 answers::carry_out(client, server, request)
             })?,
             "/api/known" => self.known(request)?,
+            "/api/clients" => self.ask(request, |client, _| clients(client, request))?,
             "/api/why" => self.ask(request, |client, server| why(request, client, server))?,
             "/api/jobs" => self.ask(request, |client, _| answers::page(client, request))?,
             "/api/job" => self.ask(request, |client, _| {
@@ -138,6 +141,19 @@ fn is_same(given: &str, wanted: &str) -> bool {
     given.len() == wanted.len() && difference == 0
 }
 
+/// The first connections by the column that is wanted, as lines of text.
+fn clients(client: &mut Client, request: &Request) -> Outcome<Json> {
+    let by = Some(request.parameter("clients")).filter(|by| *by != "id");
+    let found = match client_list::sorted(client, by) {
+        // It is no failure that a server does not list them.
+        Err(Failure::Refused(reason)) => return Ok(json!({"text": reason})),
+        found => found?,
+    };
+    let lines = found.iter().take(ROWS).map(client_list::line);
+    let lines: Vec<_> = [client_list::titles()].into_iter().chain(lines).collect();
+    Ok(json!({"text": lines.join("\n")}))
+}
+
 /// What is in the way of the jobs of a tube.
 fn why(request: &Request, client: &mut Client, server: &Watched) -> Outcome<Json> {
     let tube: TubeName = read(request, "tube")?;
@@ -147,14 +163,58 @@ fn why(request: &Request, client: &mut Client, server: &Watched) -> Outcome<Json
     Ok(json!({"why": said.join(" ")}))
 }
 
+/// What is known about a server itself.
+fn card(server: &Arc<Watched>) -> Json {
+    let (now, known) = (server.now(), server.known());
+    let facts = &known.server.facts;
+    let rates = known.server.rates.unwrap_or_default();
+    json!({
+        "name": server.name(),
+        "address": server.named.address.to_string(),
+        "care": server.named.colour.is_some(),
+        "lost": known.lost(now),
+        "refusal": Refusal::of(facts).map(Refusal::words),
+        "known": facts.get("id").is_some(),
+        "version": facts.text("version"),
+        "uptime": facts.number("uptime"),
+        "jobs": facts.jobs(),
+        "rates": rates.map(hundredths),
+        "connections": facts.connections(),
+        "curve": small(&known.curves.slots(0, now)),
+    })
+}
+
 /// A tube of a server as a row.
 fn row(server: &Watched, name: &TubeName, tube: &Tube) -> Json {
-    let mut row = tube.to_json(name);
     let curves = tube.curves.iter();
     let slots = curves.flat_map(|curves| curves.slots(0, server.now()));
-    row["server"] = server.name().into();
-    row["curve"] = curves::small(&slots.collect::<Vec<_>>());
+    let mut row = json!({
+        "server": server.name(),
+        "name": name.as_str(),
+        "grave": tube.is_grave(),
+        "trouble": (!tube.troubles.is_empty()).then(|| words(&tube.troubles)),
+        "curve": small(&slots.collect::<Vec<_>>()),
+    });
+    for (column, name, ..) in &TABLE[1..] {
+        row[name] = tube.figure(*column).map(hundredths).into();
+    }
     row
+}
+
+/// A figure or a rate, whose hundredths are fine enough for a person.
+fn hundredths(figure: impl Into<f64>) -> Json {
+    float((figure.into() * 100.0).round() / 100.0)
+}
+
+/// A small curve of all jobs in the last ten minutes: the highest backlog of
+/// each of 60 times, and `null` for a gap.
+fn small(slots: &[Option<Point>]) -> Json {
+    // Counted from the end, so that a time keeps its slots while it moves.
+    let times = slots.rchunks(SLOTS / 60).map(|slots| {
+        let jobs = |point: &Point| point.backlog.map(u64::from).iter().sum::<u64>();
+        slots.iter().flatten().map(jobs).max()
+    });
+    times.collect::<Vec<_>>().into_iter().rev().collect()
 }
 
 /// Whether a name is looked for by this text, in capital or small letters: as a
@@ -215,11 +275,6 @@ impl Console {
     /// What is known without a question, of all servers, and of what the page is about:
     /// the curves of a server or a tube, a tube, or the table of tubes.
     fn known(&self, request: &Request) -> Outcome<Json> {
-        let card = |server: &Arc<Watched>| {
-            let mut card = server.to_json();
-            card["curve"] = curves::small(&server.known().curves.slots(0, server.now()));
-            card
-        };
         // Tubes that need a person.
         let grave = |server: &Arc<Watched>| {
             let known = server.known();
@@ -293,10 +348,22 @@ fn curves_of(server: &Watched, tube: Option<&TubeName>, request: &Request) -> Js
             tube.and_then(|tube| tube.curves.as_deref()),
         ),
     };
-    let slots = curves.map(|curves| curves.slots(span, now));
-    let counted = facts.map(counted).unwrap_or_default();
-    let slots = curves::to_json(&slots.unwrap_or_default());
-    json!({"seconds": SPANS[span], "counted": counted, "slots": slots})
+    // Which rates this server counts.
+    let counts =
+        |facts| RATES.map(|(_, keys)| keys.iter().any(|key| Facts::get(facts, key).is_some()));
+    // A slot has the backlog and the rates; a gap is `null`.
+    let slot = |Point { backlog, rates }: &Point| -> Json {
+        let figures = backlog.iter().copied().map(f64::from);
+        figures
+            .chain(rates.map(f64::from))
+            .map(hundredths)
+            .collect()
+    };
+    let slots = curves
+        .map(|curves| curves.slots(span, now))
+        .unwrap_or_default();
+    let slots: Json = slots.iter().map(|point| point.as_ref().map(slot)).collect();
+    json!({"seconds": SPANS[span], "counted": facts.map(counts).unwrap_or_default(), "slots": slots})
 }
 
 #[cfg(test)]
@@ -374,6 +441,20 @@ mod tests {
         }
         assert!(!is_admitted(Some("secret"), &[]));
         assert!(is_admitted(None, &[]));
+    }
+
+    #[test]
+    fn a_small_curve_has_the_highest_of_five_slots() {
+        let slot = |jobs| {
+            Some(Point {
+                backlog: [jobs, 0, 0, 1],
+                rates: [0.0; 4],
+            })
+        };
+        assert_eq!(
+            small(&[1, 2, 9, 4, 5, 6, 7].map(slot)).to_string(),
+            "[3,10]"
+        );
     }
 
     #[test]

@@ -14,7 +14,6 @@ use crate::remote::patterns::Patterns;
 use crate::remote::tubes::{Column, column_of};
 use crate::remote::watch::{Known, Watched, sorted};
 use crate::signals::{Calls, SIGHUP, SIGINT, SIGTERM, SIGWINCH, wait_for};
-use crate::text::json::Json;
 use crate::text::output::{self, Output};
 use crate::values::parse;
 use beanpole::protocol::TubeName;
@@ -35,9 +34,6 @@ pub struct Top {
     /// sort by this column, as its title says (default: tube)
     #[arg(short, long, value_name = "COLUMN", ignore_case = true, value_parser = column_of(&COLUMNS))]
     sort: Option<Column>,
-    /// write JSON, once
-    #[arg(short, long)]
-    json: bool,
 }
 
 impl Run for Top {
@@ -51,10 +47,10 @@ impl Run for Top {
             tubes: self.tubes.patterns(),
             ..Board::default()
         };
-        if output::has_person() && !self.json {
+        if output::has_person() {
             live(board, interval)
         } else {
-            print_once(board, interval, self.json)
+            print_once(board, interval)
         }
     }
 }
@@ -179,7 +175,7 @@ impl Board {
 }
 
 /// Takes two samples, because rates need two, and prints what is known then.
-fn print_once(mut board: Board, interval: Duration, is_json: bool) -> Outcome {
+fn print_once(mut board: Board, interval: Duration) -> Outcome {
     for round in 0..2 {
         if round > 0 {
             thread::sleep(interval);
@@ -190,20 +186,8 @@ fn print_once(mut board: Board, interval: Duration, is_json: bool) -> Outcome {
     }
     board.update(usize::MAX);
     let mut output = Output::new();
-    if is_json {
-        let to_json = |(index, server): (usize, &Arc<Watched>)| {
-            let (mut json, known) = (server.to_json(), server.known());
-            let rows = board.rows.iter().filter(|(of, _)| *of == index);
-            let tubes = rows.map(|(_, name)| known.tubes[name].to_json(name));
-            json["tubes"] = tubes.collect();
-            json
-        };
-        let servers = board.servers.iter().enumerate().map(to_json);
-        output.json(&servers.collect::<Json>())?;
-    } else {
-        for line in view::printout(&board, 80) {
-            output.line(line)?;
-        }
+    for line in view::printout(&board, output::width().unwrap_or(80)) {
+        output.line(line)?;
     }
     output.sync()?;
     let mut servers = board.servers.iter();

@@ -4,7 +4,7 @@
 // markup.
 
 const INTERVAL = 1000;
-/** An answer that took long is shown for as many times as long before the next question. */
+/** Answers that took long are shown for as many times as long before the next question. */
 const RESPITE = 4;
 // The token came after the # of the first address. It stays in this tab: a cookie would
 // be sent to every port of that machine.
@@ -64,7 +64,6 @@ export const change = (parameters, body) => request(`change${linkTo({ server, tu
 const parts = [];
 let running = new AbortController();
 let timer = 0;
-const answers = new Map();
 
 /** Begins to show these. */
 export function begin(all) {
@@ -73,29 +72,13 @@ export function begin(all) {
 }
 
 /** Asks for everything that is shown, shows it, and does so again later. */
-export async function refresh(isAgain = false) {
+export async function refresh() {
   clearTimeout(timer);
   running.abort();
   const { signal } = (running = new AbortController());
-  if (!isAgain) answers.clear();
+  const [begun, answers] = [performance.now(), {}];
   // All parts share an answer.
-  const asks = (what) => {
-    const kept = answers.get(what);
-    if (kept?.until > performance.now()) return kept.answer;
-    const [begun, one] = [performance.now(), { until: Infinity }];
-    const answered = (answer) => {
-      signal.throwIfAborted();
-      const now = performance.now();
-      one.until = now + (now - begun) * RESPITE;
-      return answer;
-    };
-    one.answer = ask(what, {}, signal).then(answered).catch((error) => {
-      one.until = 0;
-      throw error;
-    });
-    answers.set(what, one);
-    return one.answer;
-  };
+  const asks = (what) => (answers[what] ??= ask(what, {}, signal));
   const update = ([section, show]) => {
     section.ariaBusy = "true";
     const done = (failure) => {
@@ -111,7 +94,8 @@ export async function refresh(isAgain = false) {
   // If it was aborted, the next question is on its way.
   if (signal.aborted) return;
   tell(failures.filter(Boolean));
-  if (!document.hidden) timer = setTimeout(refresh, INTERVAL, true);
+  const rest = Math.max(INTERVAL, (performance.now() - begun) * RESPITE);
+  if (!document.hidden) timer = setTimeout(refresh, rest);
 }
 
 /** Says why something is not shown. */

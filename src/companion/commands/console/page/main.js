@@ -5,9 +5,9 @@ import { begin, place } from "./console.js";
 import { curves } from "./curves.js";
 import { job } from "./job.js";
 import { jobs, tube } from "./tube.js";
-import { servers, top, tubes } from "./tubes.js";
+import { clients, servers, top, tubes } from "./tubes.js";
 
 if (place.job) begin({ top, job });
 else if (place.tube) begin({ top, tube, curves, jobs });
-else if (place.server) begin({ top, servers, curves, tubes });
+else if (place.server) begin({ top, servers, curves, clients, tubes });
 else begin({ top, servers, tubes });

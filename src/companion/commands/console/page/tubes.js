@@ -46,17 +46,20 @@ function showCard(card, server) {
   card.querySelector("h2 a").href = linkTo({ server: name });
   const [ready, reserved, delayed, buried] = jobs.map(short);
   const [put, reserves, deleted, timeouts] = rates.map(rate);
+  const [all, puts, works, waits] = server.connections.map(count);
   fill(card, {
     name, ready, reserved, delayed, buried,
     refusal: refusal ? `takes no new jobs: ${refusal}` : "",
     lost: lost ? `No answer: ${lost}.` : "",
     asking: known || lost ? "" : "Asking …",
     rates: `A second: ${put} put, ${reserves} reserved, ${deleted} deleted, ${timeouts} timed out`,
-    connections: `Connections: ${count(server.connections)}; ${count(server.producers)} put, ${count(server.workers)} work, ${count(server.waiting)} wait`,
+    connections: `Connections: ${all}; ${puts} put, ${works} work, ${waits} wait`,
     facts: [name !== address && address, version && `version ${version}`, `up ${span(server.uptime)}`].filter(Boolean).join(" · "),
   });
   drawSmall(card.querySelector("svg"), server.curve);
 }
+
+export const clients = async (section, ask) => fill(section, wanted("clients") ? await ask("clients") : { text: "" });
 
 export async function tubes(section, ask) {
   const { rows, found, total } = (await ask("known")).table;
