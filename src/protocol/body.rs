@@ -1,7 +1,12 @@
 //! A job's body, as it travels on the wire.
 
+use std::any::Any;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+
+/// A body of this length or more, in bytes with its CR LF, is *long*: it is not copied into
+/// replies.
+const LONG: usize = 2048;
 
 /// The bytes that the producer sent, followed by CR LF. A clone shares them.
 #[derive(Clone)]
@@ -10,30 +15,54 @@ pub struct Body(Bytes);
 #[derive(Clone)]
 enum Bytes {
     /// One allocation: most bodies are short, and there may be millions.
-    Whole(Arc<[u8]>),
-    /// A long body. It stays in the vector into which it was received, so it is
-    /// not copied again.
-    Grown(Arc<Vec<u8>>),
+    Short(Arc<[u8]>),
+    Long(Arc<Long>),
+}
+
+struct Long {
+    /// If it was received into a vector of its own, it stays there, and is not copied.
+    wire: Vec<u8>,
+    /// What is to be dropped together with it.
+    token: OnceLock<Box<dyn Any + Send + Sync>>,
 }
 
 impl Body {
     /// A body of these bytes; CR LF is added.
     pub fn new(content: &[u8]) -> Body {
-        Body(Bytes::Whole([content, b"\r\n"].concat().into()))
+        Body::from_wire([content, b"\r\n"].concat()).expect("it ends in CR LF")
     }
 
-    /// The body with these bytes on the wire; `None` if they do not end in CR
-    /// LF.
-    pub fn from_wire(wire: impl Into<Arc<[u8]>>) -> Option<Body> {
-        let wire = wire.into();
-        wire.ends_with(b"\r\n").then_some(Body(Bytes::Whole(wire)))
+    /// The body with these bytes on the wire; `None` if they do not end in CR LF. A vector
+    /// with a long body is kept as it is.
+    pub fn from_wire<W>(wire: W) -> Option<Body>
+    where
+        W: AsRef<[u8]> + Into<Arc<[u8]>> + Into<Vec<u8>>,
+    {
+        let bytes = wire.as_ref();
+        let (is_body, is_long) = (bytes.ends_with(b"\r\n"), bytes.len() >= LONG);
+        is_body.then(|| {
+            Body(if is_long {
+                let (wire, token) = (wire.into(), OnceLock::new());
+                Bytes::Long(Arc::new(Long { wire, token }))
+            } else {
+                Bytes::Short(wire.into())
+            })
+        })
     }
 
-    /// Like [`from_wire`](Self::from_wire), without copying: the body keeps the
-    /// vector.
-    pub fn from_grown(wire: Vec<u8>) -> Option<Body> {
-        wire.ends_with(b"\r\n")
-            .then(|| Body(Bytes::Grown(Arc::new(wire))))
+    /// Whether it is so long that it is not copied.
+    pub fn is_long(&self) -> bool {
+        matches!(self.0, Bytes::Long(_))
+    }
+
+    /// If this is a long body that others share, makes a token that is dropped together
+    /// with the last of them.
+    pub fn keep_with_others<T: Any + Send + Sync>(&self, token: impl FnOnce() -> T) {
+        if let Bytes::Long(long) = &self.0
+            && Arc::strong_count(long) > 1
+        {
+            long.token.get_or_init(|| Box::new(token()));
+        }
     }
 
     /// The bytes that the producer sent, without the CR LF.
@@ -45,8 +74,8 @@ impl Body {
     /// The bytes with the CR LF that ends them on the wire.
     pub fn wire(&self) -> &[u8] {
         match &self.0 {
-            Bytes::Whole(wire) => wire,
-            Bytes::Grown(wire) => wire,
+            Bytes::Short(wire) => wire,
+            Bytes::Long(long) => &long.wire,
         }
     }
 }
@@ -72,9 +101,26 @@ mod tests {
     #[test]
     fn a_body_takes_two_machine_words_beside_its_bytes() {
         assert_eq!(size_of::<Body>(), 2 * size_of::<usize>());
-        let grown = Body::from_grown(b"hello\r\n".to_vec());
-        assert_eq!(grown, Some(Body::new(b"hello")));
-        assert_ne!(grown, Some(Body::new(b"world")));
-        assert_eq!(Body::from_grown(b"hello".to_vec()), None);
+        assert_eq!(
+            Body::from_wire(b"hello\r\n".to_vec()),
+            Some(Body::new(b"hello"))
+        );
+        assert_eq!(Body::from_wire(b"hello".to_vec()), None);
+    }
+
+    #[test]
+    fn a_long_body_keeps_its_token_until_nobody_shares_it() {
+        let token = Arc::new(());
+        let keep = |body: &Body| body.keep_with_others(|| Arc::clone(&token));
+        let first = Body::new(&[b'x'; LONG]);
+        keep(&first);
+        assert_eq!(Arc::strong_count(&token), 1, "nobody shares it");
+        let second = first.clone();
+        keep(&first);
+        keep(&second);
+        drop(first);
+        assert_eq!(Arc::strong_count(&token), 2);
+        drop(second);
+        assert_eq!(Arc::strong_count(&token), 1);
     }
 }

@@ -153,7 +153,7 @@ impl Framer {
                 body.bytes.extend_from_slice(&input[..taken]);
                 *input = &input[taken..];
                 if body.missing() == 0 {
-                    let whole = Body::from_grown(std::mem::take(&mut body.bytes));
+                    let whole = Body::from_wire(std::mem::take(&mut body.bytes));
                     self.expecting = Expecting::Line;
                     return Some(Request::Body(whole.ok_or(NoBody::NoCrlf)));
                 }

@@ -2,18 +2,28 @@
 
 use crate::engine::Time;
 use crate::sync::{AtomicU64, Ordering};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What one worker holds for its client, in bytes: buffers, bodies that arrive, and
-/// replies that are not sent yet. When this is dropped, it counts no more. The engine
-/// adds what all workers hold to its own memory, and applies the limit to that sum.
-pub struct Held<'a> {
-    /// The sum of what all workers hold.
-    pub sum: &'a AtomicU64,
+/// replies that are not sent yet. Or a long body of a deleted job that is still to be sent.
+/// When this is dropped, it counts no more. The engine adds what is held to its own memory,
+/// and applies the limit to that sum.
+pub struct Held {
+    /// The sum of what is held.
+    sum: Arc<AtomicU64>,
     pub bytes: u64,
 }
 
-impl Held<'_> {
+impl Held {
+    /// Counts this many bytes.
+    pub fn new(sum: &Arc<AtomicU64>, bytes: usize) -> Held {
+        let sum = Arc::clone(sum);
+        let mut held = Held { sum, bytes: 0 };
+        held.set(bytes);
+        held
+    }
+
     /// Notes that the worker now holds this many bytes.
     pub fn set(&mut self, bytes: usize) {
         let before = std::mem::replace(&mut self.bytes, bytes as u64);
@@ -25,7 +35,7 @@ impl Held<'_> {
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for Held {
     fn drop(&mut self) {
         self.set(0);
     }
@@ -74,8 +84,8 @@ mod tests {
 
     #[test]
     fn memory_of_a_worker_counts_until_the_worker_drops_it() {
-        let sum = &AtomicU64::new(0);
-        let [mut one, mut two] = [0, 0].map(|bytes| Held { sum, bytes });
+        let sum = Arc::new(AtomicU64::new(0));
+        let [mut one, mut two] = [0, 0].map(|bytes| Held::new(&sum, bytes));
         one.set(30);
         two.set(20);
         assert_eq!(sum.load(Ordering::Relaxed), 50);

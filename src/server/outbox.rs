@@ -49,10 +49,6 @@ use std::time::Duration;
 /// batch, and one body or list.
 pub const SEND_BYTES: usize = 64 * 1024;
 
-/// A body of this length or more, in bytes, is not copied: the worker sends it
-/// directly from the job.
-const UNCOPIED_BODY: usize = 2048;
-
 /// How many bytes a socket takes for certain when its peer has received all that was
 /// sent. (The send buffer of each kind of socket that we use is at least twice as large.)
 const SOCKET_SPACE: usize = 2048;
@@ -102,7 +98,8 @@ struct Outbox {
 #[derive(Default)]
 struct Ready {
     bytes: Vec<u8>,
-    /// Long bodies, each with the offset in `bytes` at which it belongs.
+    /// Long bodies, which the worker sends directly from the job, each with the offset in
+    /// `bytes` at which it belongs.
     bodies: Vec<(usize, Body)>,
     /// How much of all this has been sent, in bytes.
     sent: usize,
@@ -158,13 +155,13 @@ impl Client {
 
     /// Posts replies, which wait until the binlog is durable up to this LSN.
     /// [`start_flush`](Self::start_flush) has them sent. Returns how many bytes the outbox
-    /// holds now.
-    pub fn post(&self, replies: &mut Vec<Reply>, needed: Option<Lsn>) -> usize {
+    /// holds now, and how many are to be sent.
+    pub fn post(&self, replies: &mut Vec<Reply>, needed: Option<Lsn>) -> (usize, usize) {
         replies.iter().for_each(|reply| self.log_reply(reply));
         let mut outbox = self.outbox();
         outbox.worker = WorkerState::Active;
         outbox.post(replies.drain(..), needed);
-        outbox.held()
+        (outbox.held(), outbox.unsent())
     }
 
     /// Frees the memory that is kept for the next replies. Returns how many bytes the
@@ -381,10 +378,20 @@ impl Waiter for Client {
 }
 
 impl Outbox {
-    /// About how many bytes it holds.
-    fn held(&self) -> usize {
+    /// About how many bytes are to be sent.
+    fn unsent(&self) -> usize {
         let waiting = self.waiting.iter().map(|(_, reply)| size(reply));
         self.ready.left() + waiting.sum::<usize>() + self.sending
+    }
+
+    /// About how many bytes of memory this takes. A long body counts with its job and, when
+    /// that is deleted, until nobody holds it (`unlock` in `shared`).
+    fn held(&self) -> usize {
+        let waiting = self.waiting.iter().map(|(_, reply)| {
+            let long = reply.body().filter(|body| body.is_long());
+            size(reply) - long.map_or(0, |body| body.wire().len())
+        });
+        self.ready.bytes.len() + waiting.sum::<usize>() + self.sending
     }
 
     /// Whether a reply waits for the binlog, or a `reserve` for its answer.
@@ -394,10 +401,10 @@ impl Outbox {
 
     /// Whether all that is here fits into the socket for certain.
     fn fits(&mut self, stream: &Stream) -> bool {
-        if self.held() > self.socket_space && stream.has_sent_all() {
+        if self.unsent() > self.socket_space && stream.has_sent_all() {
             self.socket_space = SOCKET_SPACE;
         }
-        self.held() <= self.socket_space
+        self.unsent() <= self.socket_space
     }
 
     fn post(&mut self, replies: impl IntoIterator<Item = Reply>, needed: Option<Lsn>) {
@@ -481,7 +488,7 @@ impl Ready {
         }
         reply.encode(&mut self.bytes);
         match reply.body() {
-            Some(body) if body.wire().len() >= UNCOPIED_BODY => {
+            Some(body) if body.is_long() => {
                 self.bodies.push((self.bytes.len(), body.clone()));
             }
             Some(body) => self.bytes.extend_from_slice(body.wire()),
@@ -656,7 +663,7 @@ mod tests {
 
     #[test]
     fn a_long_answer_is_left_to_the_worker() {
-        for (length, is_left) in [(UNCOPIED_BODY - 1, false), (UNCOPIED_BODY, true)] {
+        for (length, is_left) in [(2047, false), (2048, true)] {
             let (client, mut theirs) = client();
             client.outbox().worker = WorkerState::Sleeping;
             client.outbox().answer = Answer::Awaited;
@@ -789,7 +796,7 @@ mod tests {
     fn a_body_counts_until_its_reply_is_sent() {
         let (client, _theirs) = client();
         let found = Reply::Found(JobId(1), Body::new(b"a job"));
-        assert!(client.post(&mut vec![found], LSN) >= "a job\r\n".len());
+        assert!(client.post(&mut vec![found], LSN).0 >= "a job\r\n".len());
         client.durable(Ok(Lsn::START));
         client.flush().unwrap();
         assert_eq!(client.outbox().held(), 0);
@@ -809,9 +816,9 @@ mod tests {
     fn short_bodies_are_copied_and_long_ones_are_sent_in_place() {
         let (client, theirs) = client();
         let found = |length: usize| Reply::Found(JobId(1), Body::new(&vec![b'x'; length - 2]));
-        client.post(&mut vec![found(UNCOPIED_BODY - 1)], None);
+        client.post(&mut vec![found(2047)], None);
         assert_eq!(client.outbox().ready.bodies.len(), 0);
-        client.post(&mut vec![found(UNCOPIED_BODY), Reply::TimedOut], None);
+        client.post(&mut vec![found(2048), Reply::TimedOut], None);
         assert_eq!(client.outbox().ready.bodies.len(), 1);
         client.start_flush().unwrap();
         let (short, long) = ("x".repeat(2045), "x".repeat(2046));

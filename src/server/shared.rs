@@ -2,7 +2,7 @@
 //! change of the state.
 
 use super::clock::{self, Clock};
-use super::memory::Trim;
+use super::memory::{Held, Trim};
 use super::outbox::Client;
 use super::stream::Stream;
 use super::system::CLOSING;
@@ -54,8 +54,9 @@ pub struct Shared {
     /// The same for clients that have waited in a `reserve`. Their workers may be asleep
     /// and not reading, so the acceptor waits for this list, too.
     pub hangups_in_reserve: HangupList,
-    /// How much memory all workers hold for their clients, in bytes.
-    pub held: AtomicU64,
+    /// How much memory all workers hold for their clients, in bytes, and the long bodies of
+    /// deleted jobs that are still to be sent.
+    pub held: Arc<AtomicU64>,
     /// **The one lock.** It guards the engine, the order of the binlog and the
     /// list of clients. While a thread holds it, it makes no system call on a
     /// socket or file, logs no line, copies or frees no body, allocates nothing
@@ -113,7 +114,7 @@ impl Shared {
             leaving: Mutex::default(),
             left: Condvar::new(),
             hangups_in_reserve: HangupList::new()?,
-            held: AtomicU64::new(0),
+            held: Arc::default(),
             state: FairMutex::new(Guarded {
                 engine,
                 has_appended: false,
@@ -258,6 +259,10 @@ impl Shared {
         effects.steps = 0;
         let replies = std::mem::take(&mut effects.replies);
         let unneeded_bodies = std::mem::take(&mut effects.unneeded_bodies);
+        // Its job counts no more. What others still send counts once, however many they are.
+        for body in &unneeded_bodies {
+            body.keep_with_others(|| Held::new(&self.held, body.wire().len()));
+        }
         let find = |(id, reply)| {
             // While the server stops, a connection that is closed stays in the
             // engine, and may get a reply here. It keeps its jobs, so that no

@@ -48,7 +48,7 @@ struct Worker<'a> {
     input: Input,
     batch: Batch,
     /// How much memory it holds for input, bodies and replies.
-    held: Held<'a>,
+    held: Held,
     /// The read timeout that is set in the socket.
     read_timeout: Option<Duration>,
     /// Whether the client has waited in a `reserve`, and is in `hangups_in_reserve`.
@@ -63,10 +63,7 @@ impl<'a> Worker<'a> {
             framer: Framer::new(shared.limits.max_job_size),
             input: Input::default(),
             batch: Batch::default(),
-            held: Held {
-                sum: &shared.held,
-                bytes: 0,
-            },
+            held: Held::new(&shared.held, 0),
             read_timeout: None,
             has_waited: false,
         }
@@ -184,9 +181,9 @@ impl<'a> Worker<'a> {
             complete(reply, shared, self.client);
         }
         // Bodies in the outbox count: while they wait for the disk, their jobs may be deleted.
-        let held = self.client.post(replies, needed);
+        let (held, unsent) = self.client.post(replies, needed);
         self.count_held(held);
-        if held >= SEND_BYTES {
+        if unsent >= SEND_BYTES {
             self.client.flush()?;
         }
         match next {
@@ -329,10 +326,8 @@ mod tests {
             worker.trim();
             assert_eq!(worker.held.bytes, 0);
             // What it has not read yet counts: its job may be deleted.
-            let body = Body::new(&[b'x'; 60_000]);
-            worker
-                .client
-                .post(&mut vec![Reply::Found(JobId(1), body)], None);
+            let mut found = vec![Reply::Found(JobId(1), Body::new(&[b'x'; 2000])); 30];
+            worker.client.post(&mut found, None);
             worker.trim();
             assert!(worker.held.bytes > 60_000);
         });

@@ -81,6 +81,37 @@ fn long_lists_of_tubes_that_clients_do_not_read_count_as_memory() {
     eventually("there is room again", || !is_refused(&mut again));
 }
 
+/// However many they are: it counts with its job, then until the last of them is gone.
+#[test]
+fn a_long_body_that_clients_do_not_read_counts_once() {
+    const BODY: u64 = 900_000;
+    let folder = Folder::new();
+    let path = folder.join("socket");
+    let socket = folder.socket("socket");
+    let server = Server::start(["-l", &socket, "--max-memory", "16M", "-z", "1000000"]);
+    server.log_line("listening on unix:");
+    let mut owner = Client::connect_unix(&path);
+    let id = owner.put(vec![b'x'; BODY as usize]);
+    let mut readers: Vec<_> = (0..80).map(|_| Client::connect_unix(&path)).collect();
+    for reader in &mut readers {
+        reader.send("peek-ready\r\n");
+        assert_eq!(reader.line(), "FOUND 1 900000");
+    }
+    owner.put("there is room");
+    owner.delete(id);
+    let used = owner.count("memory-used");
+    assert!((BODY..BODY + 100_000).contains(&used), "{used} bytes");
+    let mut used_by = |readers: usize, is_right: fn(u64) -> bool| {
+        eventually(&format!("{readers} readers are left"), || {
+            is_right(owner.count("memory-used"))
+        });
+    };
+    readers.truncate(1);
+    used_by(1, |bytes| (BODY..BODY + 10_000).contains(&bytes));
+    readers.clear();
+    used_by(0, |bytes| bytes < 10_000);
+}
+
 // The bounds are glibc's; musl's allocator takes some ten bytes more for each.
 #[cfg(target_env = "gnu")]
 #[test]

@@ -11,7 +11,7 @@ pub use legacy::{Degree, Legacy};
 use crate::binlog::Record;
 use crate::engine::{Change, ConnectionId, Outcome, StoredJob, StoredState, Time};
 use crate::protocol::framing::NoBody;
-use crate::protocol::{JobId, Reply};
+use crate::protocol::{Body, JobId, Reply};
 use crate::simulator::history::{History, Jobs, apply};
 use crate::simulator::naive::{self, Model};
 use crate::simulator::plan::Plan;
@@ -100,7 +100,7 @@ struct Expected {
 pub fn begin(legacy: &mut Legacy, engine: &Engine, next_id: JobId, now: Time, plan: &Plan) {
     let ids = (1..engine.next_id().0).map(JobId);
     let jobs: Jobs = ids
-        .filter_map(|id| Some((id, engine.stored(id)?)))
+        .filter_map(|id| Some((id, copy_of(engine.stored(id)?))))
         .collect();
     legacy.check(&jobs, next_id);
     legacy.history = History::new(jobs.clone(), next_id.0);
@@ -646,7 +646,7 @@ impl Judge {
 
     fn note(&mut self, change: &Change, engine: &Real) {
         let record = match *change {
-            Change::Put(id) => engine.stored(id).map(Record::Put),
+            Change::Put(id) => engine.stored(id).map(copy_of).map(Record::Put),
             Change::Update(id) => {
                 let stored = engine.stored(id);
                 stored.map(|job| Record::Update(job.fields))
@@ -736,6 +736,12 @@ fn normal(reply: &str) -> String {
     let mut lines: Vec<_> = lines.map(without_number).collect();
     lines.sort_unstable();
     lines.join("\n")
+}
+
+/// With a body of its own: one that the judge shared would count as not sent yet.
+fn copy_of(job: StoredJob) -> StoredJob {
+    let body = Body::new(job.body.content());
+    StoredJob { body, ..job }
 }
 
 fn text(reply: &Reply) -> String {
