@@ -371,7 +371,8 @@ fn a_full_server_takes_little_more_memory_than_max_memory() {
         reply = client.lines(PUTS).pop().expect("a reply");
     }
     let more = daemon.memory() - before;
-    assert!((8 << 20..18 << 20).contains(&more), "{more} bytes");
+    // Where addresses have four bytes, a job takes less than half of what counts.
+    assert!((4 << 20..18 << 20).contains(&more), "{more} bytes");
 }
 
 #[test]
