@@ -6,13 +6,13 @@
 
 use companion::remote::address::Address;
 use companion::remote::facts::{Facts, JobFacts, tubes};
-use companion::remote::reply::{LARGEST_BODY, Parsed, RawReply};
+use companion::remote::reply::RawReply;
 use companion::text::json;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
     let mut rest = data;
-    while let Ok(Parsed::Whole(reply, length)) = RawReply::parse(rest, LARGEST_BODY) {
+    while let Ok(Some((reply, length))) = RawReply::parse(rest) {
         assert!((1..=rest.len()).contains(&length));
         rest = &rest[length..];
         if let Some(document) = &reply.chunk {
@@ -27,8 +27,9 @@ fuzz_target!(|data: &[u8]| {
 fn read(document: &[u8]) {
     if let Ok(facts) = Facts::parse(document) {
         let _ = JobFacts::read(facts.clone());
-        let written = facts.to_json().to_string();
-        json::parse::<json::Json>(written.as_bytes()).expect("what was written can be read");
+        let mut written = Vec::new();
+        json::line(&mut written, &facts).expect("a vector takes all");
+        json::parse::<json::Json>(&written).expect("what was written can be read");
     }
     let _ = tubes(document);
     if let Ok(value) = json::parse::<json::Json>(document) {
