@@ -6,9 +6,9 @@
 //! there.
 
 use crate::failure::{Failure, Outcome, Status};
-use crate::remote::address::{ADDRESS_VARIABLE, Address, Server};
-use crate::remote::client::{Client, ask_all};
-use crate::remote::patterns::{Pattern, Patterns};
+use crate::remote::address::ADDRESS_VARIABLE;
+use crate::remote::client::ask_all;
+use crate::remote::{Address, Client, Pattern, Patterns, Server};
 use crate::text::output::{Output, complain};
 use crate::values::{Parse, parse};
 use beanpole::protocol::{JobId, TubeName};
@@ -276,8 +276,8 @@ const OTHER_WORDS: [(&str, &str); 5] = [
 /// What clap says of a command line, without its advice about usage. Of a value
 /// that cannot be read it is only said why.
 pub fn said(error: &clap::Error) -> Failure {
-    let option = error.get(ContextKind::InvalidArg).map(ToString::to_string);
-    let option = option.filter(|option| option.starts_with("--"));
+    let named = error.get(ContextKind::InvalidArg).map(ToString::to_string);
+    let option = named.filter(|option| option.starts_with("--"));
     Failure::Usage(match (error.kind(), error.source()) {
         (ErrorKind::ValueValidation, Some(reason)) => match option.as_deref() {
             Some(option) => format!("{}: {reason}", option.split(' ').next().unwrap_or(option)),
@@ -290,13 +290,13 @@ pub fn said(error: &clap::Error) -> Failure {
             format!("there is no command '{word}': {instead}")
         }
         _ => {
-            let text = error.to_string();
-            let text = text.trim_start_matches("error: ");
+            let whole = error.to_string();
+            let text = whole.trim_start_matches("error: ");
             let said = text
                 .split("\n\nUsage:")
                 .flat_map(|said| said.split("\n\nFor more"));
-            let lines = said.take(1).flat_map(str::lines).map(str::trim);
-            let lines: Vec<_> = lines.filter(|line| !line.is_empty()).collect();
+            let parts = said.take(1).flat_map(str::lines).map(str::trim);
+            let lines: Vec<_> = parts.filter(|line| !line.is_empty()).collect();
             lines.join("; ").replace(":;", ":")
         }
     })

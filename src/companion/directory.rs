@@ -70,8 +70,8 @@ impl Storage for Directory {
 
     fn open_to_read(&self, name: &str) -> io::Result<Arc<dyn File>> {
         // Opening a pipe would wait for its other end.
-        let mut options = OpenOptions::new();
-        let options = options.read(true).custom_flags(nix::libc::O_NONBLOCK);
+        let mut opening = OpenOptions::new();
+        let options = opening.read(true).custom_flags(nix::libc::O_NONBLOCK);
         let file = options.open(self.path.join(name))?;
         if file.metadata()?.is_file() {
             Ok(Arc::new(Pages {

@@ -132,8 +132,8 @@ impl Failure {
 /// An error without the number that the operating system has for it, and without
 /// the words of the library that looks names up.
 pub fn plain(error: impl fmt::Display) -> String {
-    let text = error.to_string();
-    let text = text.trim_start_matches("failed to lookup address information: ");
+    let whole = error.to_string();
+    let text = whole.trim_start_matches("failed to lookup address information: ");
     text.split(" (os error ").next().unwrap_or_default().into()
 }
 

@@ -315,8 +315,8 @@ fn head(bytes: &[u8]) -> Result<Option<Request>, Answer> {
 
 /// The names and values of a query, decoded.
 fn parameters(query: &str) -> Vec<(String, String)> {
-    let pairs = query.split('&').filter(|pair| !pair.is_empty());
-    let pairs = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+    let parts = query.split('&').filter(|pair| !pair.is_empty());
+    let pairs = parts.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
     pairs
         .map(|(name, value)| (decoded(name), decoded(value)))
         .collect()
@@ -329,8 +329,8 @@ fn decoded(text: &str) -> String {
     let mut pieces = text.split('%');
     let mut bytes = Vec::from(pieces.next().unwrap_or_default());
     for piece in pieces {
-        let digits = piece.as_bytes().get(..2);
-        let digits = digits.filter(|digits| digits.iter().all(u8::is_ascii_hexdigit));
+        let two = piece.as_bytes().get(..2);
+        let digits = two.filter(|digits| digits.iter().all(u8::is_ascii_hexdigit));
         let code = digits.and_then(|_| u8::from_str_radix(&piece[..2], 16).ok());
         bytes.push(code.unwrap_or(b'%'));
         bytes.extend_from_slice(&piece.as_bytes()[if code.is_some() { 2 } else { 0 }..]);

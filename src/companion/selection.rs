@@ -3,11 +3,9 @@
 
 use crate::command::{Interval, Invocation, ids};
 use crate::failure::{Failure, Outcome, Status};
-use crate::remote::act::{Act, Task, WhenFree, Work};
-use crate::remote::client::Client;
-use crate::remote::facts::{JobFacts, State, free_states};
-use crate::remote::finder::{Scope, each_body, pages};
-use crate::remote::patterns::{Pattern, Patterns};
+use crate::remote::facts::free_states;
+use crate::remote::finder::{each_body, pages};
+use crate::remote::{Act, Client, JobFacts, Pattern, Patterns, Scope, State, Task, WhenFree, Work};
 use crate::text::output::{confirm, print};
 use crate::values::{Count, parse};
 use beanpole::protocol::{JobId, Priority, TubeName};
@@ -260,8 +258,8 @@ impl Found {
 fn in_words(states: &[State]) -> String {
     let count = |state: State| states.iter().filter(|own| **own == state).count();
     let counts = State::ALL.map(|state| (count(state), state.name()));
-    let some = counts.into_iter().filter(|(count, _)| *count > 0);
-    let some: Vec<String> = some
+    let present = counts.into_iter().filter(|(count, _)| *count > 0);
+    let some: Vec<String> = present
         .map(|(count, name)| format!("{count} {name}"))
         .collect();
     let noun = if states.len() == 1 { "job" } else { "jobs" };

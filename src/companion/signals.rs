@@ -71,8 +71,8 @@ impl AsFd for Calls {
 pub fn heeded(signals: &[i32]) -> Vec<i32> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    let mask = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-    let mask = mask.unwrap_or(0);
+    let read = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    let mask = read.unwrap_or(0);
     let is_heeded = |signal: &i32| mask >> (signal - 1) & 1 == 0;
     signals.iter().copied().filter(is_heeded).collect()
 }
@@ -105,10 +105,10 @@ fn end_if(is_set: bool, status: i32) -> Outcome<Arc<AtomicBool>> {
 /// whether it can be read. It may return earlier, so the caller has to check
 /// what has happened.
 pub fn wait_for(readable: &[BorrowedFd<'_>], until: Option<Instant>) -> Vec<bool> {
-    let fds = readable
+    let mut fds: Vec<_> = readable
         .iter()
-        .map(|&fd| PollFd::new(fd, PollFlags::POLLIN));
-    let mut fds: Vec<_> = fds.collect();
+        .map(|&fd| PollFd::new(fd, PollFlags::POLLIN))
+        .collect();
     // After an error the caller checks as well; an error does not last.
     let _ = poll(&mut fds, timeout_until(until));
     fds.iter().map(|fd| fd.any() == Some(true)).collect()

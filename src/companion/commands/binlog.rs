@@ -6,9 +6,8 @@
 use crate::command::{Invocation, Run};
 use crate::failure::{Failure, Outcome, Status, plain};
 use crate::inspection::{Finding, Inspection};
-use crate::text::counted;
 use crate::text::json::{self, Json, json};
-use crate::text::output::{Output, WholeFile, complain, print};
+use crate::text::{Output, WholeFile, complain, counted, print};
 use beanpole::binlog::import::{self, their_name};
 use beanpole::binlog::{Binlog as Log, Error, Options, Record, SyncMode, put_len};
 use beanpole::engine::{Change, JobFields, StoredJob, StoredState};

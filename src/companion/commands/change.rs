@@ -4,12 +4,10 @@
 
 use crate::command::{INPUT, Invocation, Run, Tubes, ids, word};
 use crate::failure::{Failure, Outcome, Status};
-use crate::remote::act::{Act, Task, complain_of_each, kick_some};
-use crate::remote::address::{Server, warn_of};
-use crate::remote::facts::State;
+use crate::remote::act::{complain_of_each, kick_some};
+use crate::remote::address::warn_of;
 use crate::remote::finder::{bodies, jobs_to_put};
-use crate::remote::patterns::{Pattern, Patterns};
-use crate::remote::writer::Transfer;
+use crate::remote::{Act, Pattern, Patterns, Server, State, Task, Transfer};
 use crate::selection::{Chosen, Jobs};
 use crate::text::output::{complain, print};
 use crate::values::{Count, Parse, parse};
@@ -216,7 +214,7 @@ impl Run for Edit {
             return Failure::usage("which job? give one id");
         };
         let mut client = invocation.connect()?;
-        let jobs = jobs_to_put(&mut client, [id])?.into_iter();
+        let jobs = jobs_to_put(&mut client, &[id])?.into_iter();
         let jobs = jobs.filter(|job| job.state != State::Reserved).collect();
         let Some((mut job, body)) = bodies(&mut client, jobs)?.pop() else {
             complain_of_each(&mut client, &[id])?;
@@ -224,12 +222,12 @@ impl Run for Edit {
         };
         // A file that nobody else may read. It goes at the end, unless it is kept.
         let name = format!("beanpole-job-{id}-");
-        let draft = tempfile::Builder::new().prefix(&name).tempfile();
-        let draft = draft.and_then(|mut file| file.write_all(&body).map(|()| file));
-        let draft = draft.map_err(Failure::of("cannot write a draft"))?;
+        let created = tempfile::Builder::new().prefix(&name).tempfile();
+        let written = created.and_then(|mut file| file.write_all(&body).map(|()| file));
+        let draft = written.map_err(Failure::of("cannot write a draft"))?;
         run_editor(draft.path())?;
-        let edited = std::fs::read(draft.path());
-        let mut edited = edited.map_err(Failure::of("cannot read the draft"))?;
+        let mut edited =
+            std::fs::read(draft.path()).map_err(Failure::of("cannot read the draft"))?;
         // A line feed that the editor adds at the end does not count.
         if !body.ends_with(b"\n") && edited.ends_with(b"\n") {
             edited.pop();

@@ -8,14 +8,10 @@
 
 use crate::command::{Invocation, Run};
 use crate::failure::{Failure, Outcome, Status};
-use crate::remote::address::Server;
-use crate::remote::client::{Client, ask_all};
-use crate::remote::facts::{Facts, State};
-use crate::remote::patterns::{Pattern, Patterns};
-use crate::remote::trouble::{Refusal, is_full};
-use crate::remote::tubes::Sample;
-use crate::text::listed;
-use crate::text::output::print;
+use crate::remote::client::ask_all;
+use crate::remote::trouble::is_full;
+use crate::remote::{Client, Facts, Pattern, Patterns, Refusal, Sample, Server, State};
+use crate::text::{listed, print};
 use crate::values::{Parse, parse};
 use beanpole::protocol::Seconds;
 use clap::{Args, value_parser};
@@ -185,10 +181,10 @@ impl Reading {
     /// The figure for people; its limits are added if they matter.
     fn text(&self, with_limit: bool) -> String {
         let text = format!("{} {}{}{}", self.name, self.value, self.unit, self.about);
-        let limits = [self.limit.warning, self.limit.critical]
+        let bounds = [self.limit.warning, self.limit.critical]
             .into_iter()
             .flatten();
-        let limits: Vec<_> = limits.map(|limit| limit.to_string()).collect();
+        let limits: Vec<_> = bounds.map(|limit| limit.to_string()).collect();
         if with_limit && !limits.is_empty() {
             format!("{text} (limit {})", limits.join(", "))
         } else {
@@ -243,8 +239,8 @@ impl Run for Check {
 /// all figures if none is. The text begins with the reason why it accepts no new jobs:
 /// drain mode is intended, and a lack of room is not.
 fn verdict(readings: &[Reading], refused: Option<Refusal>) -> (Level, String) {
-    let worst = readings.iter().map(Reading::level).max();
-    let worst = worst.unwrap_or(Level::Ok);
+    let most = readings.iter().map(Reading::level).max();
+    let worst = most.unwrap_or(Level::Ok);
     let is_ill = worst > Level::Ok;
     let said = readings.iter();
     let said = said.filter(|reading| !is_ill || reading.level() > Level::Ok);
@@ -294,11 +290,11 @@ impl Check {
             }
         };
         let limits = [self.ready_max, None, None, self.buried_max];
-        let counts = State::ALL.into_iter().zip(limits);
-        let counts = counts.map(|(state, limit)| Reading::new(state.name(), jobs(state), limit));
+        let states = State::ALL.into_iter().zip(limits);
+        let counts = states.map(|(state, limit)| Reading::new(state.name(), jobs(state), limit));
         let mut readings: Vec<_> = counts.collect();
-        let full = sample.tubes.iter().filter(|(_, facts)| is_full(facts));
-        let full: Vec<_> = full.map(|(name, _)| name.as_str()).collect();
+        let are_full = sample.tubes.iter().filter(|(_, facts)| is_full(facts));
+        let full: Vec<_> = are_full.map(|(name, _)| name.as_str()).collect();
         if is_bounded {
             readings.push(Reading {
                 about: if full.is_empty() {

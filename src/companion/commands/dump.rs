@@ -6,15 +6,13 @@
 
 use crate::command::{INPUT, Invocation, Run, Tubes};
 use crate::failure::{Failure, Outcome, Status};
-use crate::remote::facts::State;
-use crate::remote::finder::{self, MOST, Scope, each_body, jobs_to_put};
+use crate::remote::finder::{self, MOST, each_body, jobs_to_put};
 use crate::remote::form::{DUMP_VERSION, Line, Source, job_to_json};
 use crate::remote::tubes::stats_of;
-use crate::remote::writer::{NewJob, Writer};
+use crate::remote::{NewJob, Scope, State, Writer};
 use crate::signals::interrupts;
 use crate::text::json::{Json, json};
-use crate::text::output::{Output, Progress, WholeFile, complain, print};
-use crate::text::{jobs, listed};
+use crate::text::{Output, Progress, WholeFile, complain, jobs, listed, print};
 use crate::values::parse;
 use beanpole::protocol::TubeName;
 use clap::{Args, ValueHint};
@@ -56,7 +54,7 @@ impl Run for Dump {
         let mut progress = Progress::new("dumping", Some(ids.len() as u64));
         let mut count = 0u64;
         for some in ids.chunks(MOST) {
-            let there = jobs_to_put(&mut client, some.iter().copied())?;
+            let there = jobs_to_put(&mut client, some)?;
             each_body(&mut client, there, |job, body| {
                 count += 1;
                 write(job_to_json(job.id, Some(&job.all), &body))
@@ -69,9 +67,9 @@ impl Run for Dump {
             Some(file) => file.finish()?,
             None => output.sync()?,
         }
-        let mut paused = stats_of(&mut client, &tubes)?;
-        paused.retain(|(_, facts)| facts.number("pause-time-left") > 0);
-        let paused: Vec<_> = paused.iter().map(|(tube, _)| tube).collect();
+        let mut found = stats_of(&mut client, &tubes)?;
+        found.retain(|(_, facts)| facts.number("pause-time-left") > 0);
+        let paused: Vec<_> = found.iter().map(|(tube, _)| tube).collect();
         if !paused.is_empty() {
             complain!(
                 "a dump has no pauses: pause these where it is loaded: {}",

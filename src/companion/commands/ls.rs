@@ -3,10 +3,10 @@
 
 use crate::command::{Invocation, Run, Tubes, ids};
 use crate::failure::{Outcome, Status};
-use crate::remote::client::{Client, job};
-use crate::remote::facts::{JobFacts, State};
-use crate::remote::finder::{Scope, each_body};
+use crate::remote::client::job;
+use crate::remote::finder::each_body;
 use crate::remote::form::{Bodies, job_to_json};
+use crate::remote::{Client, JobFacts, Scope, State};
 use crate::selection::{Conditions, state};
 use crate::text::output::{Output, complain, width};
 use crate::text::{beginning, row, span};

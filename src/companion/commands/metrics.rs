@@ -8,13 +8,8 @@
 use crate::command::{Invocation, Run, last_of};
 use crate::failure::{Failure, Outcome};
 use crate::http::{self, Answer, Request, Site};
-use crate::remote::address::Server;
-use crate::remote::client::{Client, ask_all};
-use crate::remote::facts::{Facts, State};
-use crate::remote::patterns::{Pattern, Patterns};
-use crate::remote::trouble::Refusal;
-use crate::remote::tubes::Sample;
-use crate::remote::watch::Known;
+use crate::remote::client::ask_all;
+use crate::remote::{Client, Facts, Known, Pattern, Patterns, Refusal, Sample, Server, State};
 use crate::signals::end_at_signals;
 use crate::text::output::{WholeFile, complain, note, print};
 use crate::values::{Count, parse};
@@ -240,8 +235,8 @@ struct Exposition {
 impl Exposition {
     fn of(&mut self, known: &Known, wanted: &Scrape) {
         let facts = &known.server.facts;
-        let labels = ["version", "id", "hostname", "os", "platform"];
-        let labels = labels.map(|key| label(key, facts.text(key)));
+        let keys = ["version", "id", "hostname", "os", "platform"];
+        let labels = keys.map(|key| label(key, facts.text(key)));
         self.add("info", &labels.concat(), 1);
         let is_draining = facts.text("draining") == "true";
         self.add("draining", "", u8::from(is_draining));

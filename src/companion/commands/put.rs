@@ -2,10 +2,8 @@
 
 use crate::command::{INPUT, Invocation, Run};
 use crate::failure::{Failure, Outcome, Status};
-use crate::remote::client::Client;
 use crate::remote::form::Source;
-use crate::remote::reply::Reply;
-use crate::remote::writer::{self, NewJob, Writer};
+use crate::remote::{Client, NewJob, Reply, Writer, writer};
 use crate::text::output::{Output, complain};
 use crate::values::{Count, parse};
 use beanpole::protocol::framing::MAX_LINE;

@@ -10,11 +10,9 @@
 
 use crate::command::{Invocation, Run};
 use crate::failure::{Failure, Outcome, Status};
-use crate::remote::client::{Client, Event};
-use crate::remote::reply::RawReply;
+use crate::remote::{Client, Event, RawReply};
 use crate::signals::{Calls, SIGINT};
-use crate::text::output::{self, Output, print};
-use crate::text::shown;
+use crate::text::{Output, output, print, shown};
 use beanpole::protocol::command::{AfterPut, Command, Put, names, parse};
 use clap::Args;
 use rustyline::completion::Completer;
@@ -197,8 +195,8 @@ fn converse(invocation: &Invocation, client: Client) -> Outcome {
         let Some((line, body)) = prompt.with_body(line)? else {
             continue;
         };
-        let request = known.take().map_or_else(|| invocation.connect(), Ok);
-        let request = request.and_then(|mut client| {
+        let connected = known.take().map_or_else(|| invocation.connect(), Ok);
+        let request = connected.and_then(|mut client| {
             interrupts.take();
             let others = [interrupts.as_fd()];
             let event = exchange(&mut client, line.as_bytes(), body.as_deref(), &others)?;
@@ -234,10 +232,10 @@ struct Prompt<'a> {
 
 impl<'a> Prompt<'a> {
     fn new(invocation: &'a Invocation) -> Outcome<Prompt<'a>> {
-        let config = Config::builder()
+        let sized = Config::builder()
             .max_history_size(LINES)
             .map_err(unusable)?;
-        let config = config.completion_type(CompletionType::List).build();
+        let config = sized.completion_type(CompletionType::List).build();
         let mut editor = Editor::with_config(config).map_err(unusable)?;
         editor.set_helper(Some(Typing(invocation)));
         let named = std::env::var_os(VARIABLE).map(PathBuf::from);
@@ -331,8 +329,8 @@ impl Completer for Typing<'_> {
         let (start, mut found): (_, Vec<String>) = match before.split_once(' ') {
             None => (0, names().map(String::from).collect()),
             Some((command @ ("use" | "watch" | "ignore" | "stats-tube" | "pause-tube"), _)) => {
-                let tubes = self.0.connect().and_then(|mut client| client.tubes());
-                let tubes = tubes.iter().flatten().map(ToString::to_string);
+                let known = self.0.connect().and_then(|mut client| client.tubes());
+                let tubes = known.iter().flatten().map(ToString::to_string);
                 (command.len() + 1, tubes.collect())
             }
             Some(_) => return Ok((cursor, Vec::new())),

@@ -7,13 +7,9 @@
 
 use crate::command::{Invocation, Run, Tubes};
 use crate::failure::{Outcome, Status};
-use crate::remote::act::{Act, send, send_each};
-use crate::remote::client::{self, Client};
-use crate::remote::facts::JobFacts;
-use crate::remote::finder::Room;
+use crate::remote::act::{send, send_each};
 use crate::remote::form::Bodies;
-use crate::remote::reply::Job;
-use crate::remote::writer::NewJob;
+use crate::remote::{Act, Client, Job, JobFacts, NewJob, Room, client};
 use crate::text::output::{Output, complain};
 use crate::values::{Count, parse};
 use beanpole::protocol::{JobId, Seconds};
@@ -107,7 +103,7 @@ impl Run for Reserve {
                 late.extend(send(&mut client, lines)?)
             }
         }
-        late.extend(send(&mut client, kept)?);
+        late.extend(send(&mut client, kept.into_iter())?);
         for id in &late {
             complain!("job {id}: its time to run was over before it was settled");
         }
@@ -128,7 +124,7 @@ fn take(client: &mut Client, timeout: Option<Seconds>, most: usize) -> Outcome<V
         return Ok(Vec::new());
     };
     let others = std::iter::repeat_n((), most - 1);
-    let others = client.all(others, |()| at_once.clone(), client::job)?;
-    let others = others.into_iter().filter_map(|(_, given)| given);
+    let replies = client.all(others, |()| at_once.clone(), client::job)?;
+    let others = replies.into_iter().filter_map(|(_, given)| given);
     Ok([first].into_iter().chain(others).collect())
 }

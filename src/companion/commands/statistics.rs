@@ -5,11 +5,9 @@
 use crate::command::{Invocation, Run, Tubes, word};
 use crate::failure::{Failure, Outcome, Status};
 use crate::remote::client_list;
-use crate::remote::facts::Facts;
-use crate::remote::patterns::Pattern;
-use crate::remote::tubes::{Column, column_of, stats_of};
-use crate::text::output::Output;
-use crate::text::row;
+use crate::remote::tubes::{column_of, stats_of};
+use crate::remote::{Column, Facts, Pattern};
+use crate::text::{Output, row};
 use crate::values::{Count, Parse, parse};
 use beanpole::protocol::{JobId, TubeName};
 use clap::Args;
@@ -160,8 +158,8 @@ const LONGEST: usize = 40;
 
 fn table(tubes: &[Facts]) -> String {
     let widths = tubes.iter().map(|facts| facts.text("name").len());
-    let width = widths.filter(|width| *width <= LONGEST).max();
-    let width = width.unwrap_or(0).max(4) as isize;
+    let longest = widths.filter(|width| *width <= LONGEST).max();
+    let width = longest.unwrap_or(0).max(4) as isize;
     let width = |column| if column == Column::Tube { -width } else { 9 };
     let line = |cell: &dyn Fn(Column) -> String| {
         row(COLUMNS.map(|column| (cell(column), width(column)))) + "\n"

@@ -8,13 +8,10 @@
 
 use crate::command::{Interval, Invocation, Run, Tubes};
 use crate::failure::{Failure, Outcome, Status};
-use crate::remote::client::Client;
-use crate::remote::facts::JobFacts;
 use crate::remote::finder::{bodies, jobs_of, probe};
 use crate::remote::form::job_to_json;
-use crate::remote::patterns::Patterns;
-use crate::text::output::Output;
-use crate::text::shown;
+use crate::remote::{Client, JobFacts, Patterns};
+use crate::text::{Output, shown};
 use crate::values::{Count, parse};
 use beanpole::protocol::JobId;
 use clap::Args;

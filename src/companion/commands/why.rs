@@ -2,12 +2,9 @@
 
 use crate::command::{Invocation, Run, Tubes};
 use crate::failure::{Failure, Outcome, Status};
-use crate::remote::client::Client;
-use crate::remote::facts::{Facts, State};
-use crate::remote::patterns::Patterns;
-use crate::remote::trouble::{Kind, LATE, Refusal, sentences, starving};
-use crate::remote::tubes::{Sample, is_large};
-use crate::remote::watch::{Known, Tube};
+use crate::remote::trouble::{LATE, sentences, starving};
+use crate::remote::tubes::is_large;
+use crate::remote::{Client, Facts, Kind, Known, Patterns, Refusal, Sample, State, Tube};
 use crate::text::counted;
 use beanpole::protocol::TubeName;
 use clap::Args;
@@ -89,8 +86,8 @@ fn ask(client: &mut Client, patterns: &Patterns) -> Outcome<Told> {
     }
     let mut tubes = Vec::new();
     for name in names {
-        let tube = known.tubes.get(&name);
-        let tube = tube.ok_or_else(|| Failure::no_tube(&name))?;
+        let found = known.tubes.get(&name);
+        let tube = found.ok_or_else(|| Failure::no_tube(&name))?;
         tubes.push(TubeTold {
             why: sentences(client, &name, tube)?,
             tube: name.to_string(),
@@ -157,11 +154,11 @@ fn troubled(known: &Known) -> Vec<TubeName> {
         [] => u8::from(is_late(tube) && tube.facts().number("current-waiting") == 0),
         _ => tube.severity(),
     };
-    let tubes = known.tubes.iter().map(|(name, tube)| {
+    let all = known.tubes.iter().map(|(name, tube)| {
         let jobs = tube.facts().jobs_in(&[State::Ready, State::Buried]);
         (severity(tube), jobs, name)
     });
-    let mut tubes: Vec<_> = tubes.filter(|(severity, ..)| *severity > 0).collect();
+    let mut tubes: Vec<_> = all.filter(|(severity, ..)| *severity > 0).collect();
     tubes.sort_by_key(|(severity, jobs, _)| Reverse((*severity, *jobs)));
     tubes.into_iter().map(|(.., name)| name.clone()).collect()
 }

@@ -5,11 +5,9 @@
 //! the job by its id. This is possible in every state except 'reserved'.
 
 use crate::failure::{Failure, Outcome};
-use crate::remote::client::{Client, facts};
-use crate::remote::facts::State;
+use crate::remote::client::facts;
 use crate::remote::finder::{MOST, jobs_of};
-use crate::remote::reply::Reply;
-use crate::remote::writer::NewJob;
+use crate::remote::{Client, NewJob, Reply, State};
 use crate::signals::interrupts;
 use crate::text::output::{Progress, complain};
 use beanpole::protocol::{JobId, Priority, Seconds, TubeName};
@@ -34,7 +32,7 @@ pub enum Act {
 impl Act {
     /// Does it to these jobs. Returns those to which it could not be done: they
     /// were not found, or not in a state for it.
-    pub fn to(self, client: &mut Client, ids: &[JobId]) -> Outcome<Vec<JobId>> {
+    pub fn to(self, client: &mut Client, ids: &[JobId]) -> Outcome<Ids> {
         let jobs = match self {
             Act::Bury(None) | Act::Release(None, _) => jobs_of(client, ids.iter().copied())?,
             _ => Vec::new(),
@@ -85,10 +83,7 @@ impl Act {
 
 /// Sends these lines about jobs, pipelined. Returns the jobs, in order, that were
 /// not found, or not in a state for one of them.
-pub fn send(
-    client: &mut Client,
-    lines: impl IntoIterator<Item = (JobId, String)>,
-) -> Outcome<Vec<JobId>> {
+pub fn send(client: &mut Client, lines: impl Iterator<Item = (JobId, String)>) -> Outcome<Ids> {
     let mut left = Vec::new();
     let line = |(_, line): &(JobId, String)| line.clone();
     client.each(lines, line, |(id, _), line, reply| {
@@ -109,7 +104,7 @@ pub fn send(
 
 /// Sends a command about each of these jobs, pipelined. Returns those that were
 /// not found, or not in a state for it.
-pub fn send_each(client: &mut Client, ids: &[JobId], verb: &str) -> Outcome<Vec<JobId>> {
+pub fn send_each(client: &mut Client, ids: &[JobId], verb: &str) -> Outcome<Ids> {
     let line = |id: &JobId| (*id, format!("{verb} {id}"));
     send(client, ids.iter().map(line))
 }
@@ -148,6 +143,9 @@ pub fn why_not(id: JobId, state: Option<&str>) -> String {
     }
 }
 
+/// The ids of some jobs.
+pub type Ids = Vec<JobId>;
+
 /// What is done to many jobs, some at a time.
 pub trait Work {
     /// Whether the number of jobs is told even if they were named one by one.
@@ -160,12 +158,7 @@ pub trait Work {
 
     /// Does it to these jobs, and counts in the task those that are done, even if
     /// it fails. Returns those to which it could not be done.
-    fn do_some(
-        &mut self,
-        client: &mut Client,
-        ids: &[JobId],
-        task: &mut Task,
-    ) -> Outcome<Vec<JobId>>;
+    fn do_some(&mut self, client: &mut Client, ids: &[JobId], task: &mut Task) -> Outcome<Ids>;
 
     /// Says what there is to be said at the end, and whether all was well.
     fn conclude(&self) -> bool {
@@ -185,12 +178,7 @@ pub struct WhenFree(pub Act, pub Option<Instant>);
 const AGAIN: Duration = Duration::from_millis(10);
 
 impl Work for WhenFree {
-    fn do_some(
-        &mut self,
-        client: &mut Client,
-        ids: &[JobId],
-        task: &mut Task,
-    ) -> Outcome<Vec<JobId>> {
+    fn do_some(&mut self, client: &mut Client, ids: &[JobId], task: &mut Task) -> Outcome<Ids> {
         let &mut WhenFree(act, until) = self;
         let (mut left, mut gone) = (act.to(client, ids)?, Vec::new());
         while !left.is_empty() && until.is_some_and(|until| Instant::now() < until) {
@@ -199,8 +187,8 @@ impl Work for WhenFree {
                 client.each(left.clone(), line, |_, _, _| Ok(()))?;
             }
             sleep(AGAIN);
-            let there = jobs_of(client, left.iter().copied())?;
-            let there: HashMap<_, _> = there.iter().map(|job| (job.id, job.state)).collect();
+            let jobs = jobs_of(client, left.iter().copied())?;
+            let there: HashMap<_, _> = jobs.iter().map(|job| (job.id, job.state)).collect();
             gone.extend(left.extract_if(.., |id| !there.contains_key(id)));
             // A job may be as it should be already; then it keeps its priority.
             left.retain(|id| match act {

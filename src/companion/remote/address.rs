@@ -10,8 +10,7 @@
 //! ```
 
 use crate::failure::plain;
-use crate::text::Colour;
-use crate::text::output::note;
+use crate::text::{Colour, note};
 use crate::values::Parse;
 use std::fmt;
 use std::io::{self, ErrorKind, IsTerminal};

@@ -7,9 +7,7 @@
 //! lost.
 
 use crate::failure::{Failure, Outcome, plain};
-use crate::remote::address::{Address, Server};
-use crate::remote::facts::{self, Facts, JobFacts, State};
-use crate::remote::reply::{Job, RawReply, Reply};
+use crate::remote::{Address, Facts, Job, JobFacts, RawReply, Reply, Server, State, facts};
 use crate::signals::timeout_until;
 use beanpole::protocol::{JobId, TubeName};
 use nix::poll::{PollFd, PollFlags, poll};
@@ -242,8 +240,8 @@ impl Client {
 
     /// The next reply, if all of it is there.
     fn take_reply(&mut self) -> Outcome<Option<RawReply>> {
-        let parsed = RawReply::parse(self.input.make_contiguous());
-        let parsed = parsed.map_err(|reason| self.lost(reason))?;
+        let parsed =
+            RawReply::parse(self.input.make_contiguous()).map_err(|reason| self.lost(reason))?;
         Ok(parsed.map(|(reply, length)| {
             self.input.drain(..length);
             reply
@@ -398,10 +396,10 @@ impl Client {
 pub fn ask_all<T: Send>(servers: &[Server], ask: impl Fn(&Server) -> T + Sync) -> Vec<T> {
     let ask = &ask;
     thread::scope(|scope| {
-        let asking = servers
+        let asking: Vec<_> = servers
             .iter()
-            .map(|server| scope.spawn(move || ask(server)));
-        let asking: Vec<_> = asking.collect();
+            .map(|server| scope.spawn(move || ask(server)))
+            .collect();
         let answers = asking.into_iter();
         answers
             .map(|asked| asked.join().expect("a question does not panic"))

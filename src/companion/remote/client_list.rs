@@ -1,9 +1,8 @@
 //! The connections of a server as a table: who puts, who works, who waits, and how much.
 
 use crate::failure::{Failure, Outcome};
-use crate::remote::client::Client;
-use crate::remote::facts::Facts;
 use crate::remote::finder;
+use crate::remote::{Client, Facts};
 use crate::text::{row, span};
 use std::cmp::Reverse;
 

@@ -13,9 +13,8 @@
 //! buried and delayed jobs would stay ready.
 
 use crate::failure::{Failure, Outcome, Status};
-use crate::remote::client::{Client, facts, job, known};
-use crate::remote::facts::{self, Facts, JobFacts, State};
-use crate::remote::reply::{Job, Reply};
+use crate::remote::client::{facts, job, known};
+use crate::remote::{Client, Facts, Job, JobFacts, Reply, State, facts};
 use crate::text::output::{Progress, complain};
 use beanpole::protocol::framing::MAX_LINE;
 use beanpole::protocol::{JobId, TubeName};
@@ -129,7 +128,7 @@ pub fn near(
     let scope = Scope::of(tube, [state]);
     let mut found = Vec::new();
     if let Some(mut walk) = Walk::begin(client, &scope)? {
-        found.extend(jobs_of(client, [start])?);
+        found.extend(jobs_of(client, [start].into_iter())?);
         found.extend(walk.page(client, MOST)?);
     } else {
         let there = usize::try_from(count(client, &scope)?).unwrap_or(usize::MAX);
@@ -318,8 +317,8 @@ impl Search {
     /// Widens each range in both directions.
     fn widen(&mut self) {
         let mut widened: Vec<Range<u64>> = Vec::new();
-        let nexts: Vec<u64> = self.ranges.iter().skip(1).map(|next| next.start).collect();
-        let nexts = nexts.into_iter().chain([self.end]);
+        let starts: Vec<u64> = self.ranges.iter().skip(1).map(|next| next.start).collect();
+        let nexts = starts.into_iter().chain([self.end]);
         for (range, next) in std::mem::take(&mut self.ranges).into_iter().zip(nexts) {
             let least = widened.last().map_or(1, |before| before.end);
             let from = range.start.saturating_sub(self.width).max(least);
@@ -423,27 +422,22 @@ pub fn probe(client: &mut Client) -> Outcome<Result<JobId, Reply>> {
 }
 
 /// The facts of the jobs among these that exist, in the given order.
-pub fn jobs_of(
-    client: &mut Client,
-    ids: impl IntoIterator<Item = JobId>,
-) -> Outcome<Vec<JobFacts>> {
-    let found = client.all(ids, |id| format!("stats-job {id}"), facts)?;
-    let found = found.into_iter().filter_map(|(_, facts)| facts);
+pub fn jobs_of(client: &mut Client, ids: impl Iterator<Item = JobId>) -> Outcome<Vec<JobFacts>> {
+    let told = client.all(ids, |id| format!("stats-job {id}"), facts)?;
+    let found = told.into_iter().filter_map(|(_, facts)| facts);
     found.map(known).filter_map(Outcome::transpose).collect()
 }
 
 /// The same, for jobs that are to be put once more: with what is left of their expiry,
 /// which only a list shows.
-pub fn jobs_to_put(
-    client: &mut Client,
-    ids: impl IntoIterator<Item = JobId>,
-) -> Outcome<Vec<JobFacts>> {
+pub fn jobs_to_put(client: &mut Client, ids: &[JobId]) -> Outcome<Vec<JobFacts>> {
+    let ids = ids.iter().copied();
     if !client.is_extended()? {
         return jobs_of(client, ids);
     }
     let read = |line: &str, reply| Ok(in_list(line, reply)?.0.into_iter().next());
-    let found = client.all(ids, |id| format!("list-jobs {id} 1"), read)?;
-    let found = found.into_iter().filter_map(|(id, facts)| {
+    let told = client.all(ids, |id| format!("list-jobs {id} 1"), read)?;
+    let found = told.into_iter().filter_map(|(id, facts)| {
         let job = known(facts?).transpose()?;
         // If this one is not there, the list begins with the next one.
         Some(job).filter(|job| job.as_ref().map_or(true, |job| job.id == id))

@@ -13,12 +13,9 @@
 //! ```
 
 use crate::failure::Outcome;
-use crate::remote::facts::{Facts, State};
-use crate::remote::reply::Job;
-use crate::remote::writer::NewJob;
+use crate::remote::{Facts, Job, NewJob, State};
 use crate::text::json::{self, Json, json};
-use crate::text::output::{self, Output, cannot_read, open};
-use crate::text::shown;
+use crate::text::{Output, cannot_read, open, output, shown};
 use beanpole::protocol::{JobId, Priority, PutOptions, Seconds, TubeName};
 use clap::Args;
 use serde::Deserialize;
@@ -127,8 +124,8 @@ impl Line {
         }
         let state = keys
             .state
-            .map(|name| State::parse(&name).ok_or("'state' is none of a job"));
-        let state = state.transpose()?;
+            .map(|name| State::parse(&name).ok_or("'state' is none of a job"))
+            .transpose()?;
         job.buried = state == Some(State::Buried);
         // A job that is ready has the delay that it once had. What is left of
         // one has a key of its own, except in dumps of before.
@@ -172,12 +169,12 @@ impl Source {
     /// The next one, with its end.
     pub fn read_next(&mut self) -> Outcome<Option<Vec<u8>>> {
         let mut bytes = Vec::new();
-        let count = if self.has_lines {
+        let read = if self.has_lines {
             self.reader.read_until(b'\n', &mut bytes)
         } else {
             self.reader.read_to_end(&mut bytes)
         };
-        let count = count.map_err(|error| cannot_read(&self.name, error))?;
+        let count = read.map_err(|error| cannot_read(&self.name, error))?;
         // An empty source without lines is one empty body.
         if count == 0 && (self.has_lines || self.number > 0) {
             return Ok(None);

@@ -22,3 +22,16 @@ pub mod trouble;
 pub mod tubes;
 pub mod watch;
 pub mod writer;
+
+// What commands name most.
+pub use act::{Act, Task, WhenFree, Work};
+pub use address::{Address, Server};
+pub use client::{Client, Event};
+pub use facts::{Facts, JobFacts, State};
+pub use finder::{Room, Scope, Walk};
+pub use patterns::{Pattern, Patterns};
+pub use reply::{Job, RawReply, Reply};
+pub use trouble::{Kind, Refusal};
+pub use tubes::{Column, Sample};
+pub use watch::{Known, Tube, Watched};
+pub use writer::{NewJob, Transfer, Writer};

@@ -1,7 +1,7 @@
 //! Patterns of the names of tubes.
 
 use crate::failure::{Failure, Outcome};
-use crate::remote::client::Client;
+use crate::remote::Client;
 use crate::values::Parse;
 use beanpole::protocol::TubeName;
 use std::collections::HashSet;

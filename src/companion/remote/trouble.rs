@@ -6,10 +6,9 @@
 //! about those that are reserved. Nothing is changed by it.
 
 use crate::failure::Outcome;
-use crate::remote::client::Client;
-use crate::remote::facts::{Facts, JobFacts, State};
-use crate::remote::finder::{MOST, Scope, Walk, first, jobs_of, near};
-use crate::remote::watch::{Growth, Tube};
+use crate::remote::finder::{MOST, first, jobs_of, near};
+use crate::remote::watch::Growth;
+use crate::remote::{Client, Facts, JobFacts, Scope, State, Tube, Walk};
 use crate::text::{NAMED, jobs, listed, span};
 use beanpole::protocol::{JobId, Key, TubeName};
 use std::collections::BTreeMap;
@@ -104,8 +103,8 @@ impl Trouble {
             (Kind::Old, tube.age.filter(|age| *age >= OLD).map(|age| format!("oldest job {}", span(age)))),
             (Kind::Expires, (ready > 0 && expired > 0).then(|| format!("{expired} expired"))),
         ];
-        let found = table.into_iter();
-        let found = found.filter_map(|(kind, words)| words.map(|words| Trouble { kind, words }));
+        let kinds = table.into_iter();
+        let found = kinds.filter_map(|(kind, words)| words.map(|words| Trouble { kind, words }));
         found.collect()
     }
 }
@@ -142,8 +141,8 @@ fn times_out(tube: &Facts) -> Option<(u64, u64)> {
 /// All trouble of a tube in words, or what may become trouble if nothing else is
 /// wrong; empty if nothing is.
 pub fn words(troubles: &[Trouble]) -> String {
-    let told = troubles.iter().enumerate();
-    let told = told.filter(|(index, trouble)| *index == 0 || trouble.kind > Kind::Still);
+    let ranked = troubles.iter().enumerate();
+    let told = ranked.filter(|(index, trouble)| *index == 0 || trouble.kind > Kind::Still);
     let words: Vec<_> = told.map(|(_, trouble)| trouble.words.as_str()).collect();
     words.join(", ")
 }

@@ -4,11 +4,9 @@
 //! its tubes, and some of the jobs of tubes.
 
 use crate::failure::Outcome;
-use crate::remote::client::{Client, facts, job};
-use crate::remote::facts::{Facts, JobFacts, State};
-use crate::remote::finder::{self, Scope, Walk, connections, jobs_of};
-use crate::remote::patterns::Patterns;
-use crate::remote::reply::Reply;
+use crate::remote::client::{facts, job};
+use crate::remote::finder::{self, connections, jobs_of};
+use crate::remote::{Client, Facts, JobFacts, Patterns, Reply, Scope, State, Walk};
 use beanpole::protocol::{JobId, TubeName};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use std::collections::HashSet;
@@ -47,7 +45,7 @@ fn next_ready(client: &mut Client, tubes: &[TubeName]) -> Outcome<Vec<JobFacts>>
         }
         Ok(())
     })?;
-    jobs_of(client, ids)
+    jobs_of(client, ids.into_iter())
 }
 
 /// The rates of a server or a tube: the name of each, and the keys of the counters that
@@ -128,12 +126,12 @@ impl Sample {
             let has = move |facts: &Facts| {
                 facts.jobs_in(&[state]) > 0 && facts.get("total-reserves") != Some("0")
             };
-            let chosen = tubes.iter().filter(|(name, _)| wanted.contains(name));
-            let chosen = chosen.filter(move |(_, facts)| has(facts));
+            let named = tubes.iter().filter(|(name, _)| wanted.contains(name));
+            let chosen = named.filter(move |(_, facts)| has(facts));
             chosen.map(|(name, _)| name.clone()).collect::<Vec<_>>()
         };
         let next = next_ready(client, &with(State::Ready))?;
-        let mut others = jobs_of(client, jobs)?;
+        let mut others = jobs_of(client, jobs.into_iter())?;
         for name in with(State::Reserved) {
             let scope = Scope::of(&name, [State::Reserved]);
             let Some(mut walk) = Walk::begin(client, &scope)? else {

@@ -2,14 +2,11 @@
 //! read the latest samples.
 
 use crate::failure::{Failure, Outcome};
-use crate::remote::address::Server;
-use crate::remote::client::Client;
 use crate::remote::curves::Curves;
-use crate::remote::facts::{Facts, JobFacts, State};
 use crate::remote::finder::{bodies, near};
-use crate::remote::patterns::Patterns;
 use crate::remote::trouble::{Trouble, has_failed_often};
-use crate::remote::tubes::{Column, Each, RATES, Sample, counters, growth, is_large};
+use crate::remote::tubes::{Each, RATES, counters, growth, is_large};
+use crate::remote::{Client, Column, Facts, JobFacts, Patterns, Sample, Server, State};
 use beanpole::protocol::{JobId, TubeName};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -171,8 +168,8 @@ impl Watched {
                 thread::park_timeout(Duration::from_nanos(wait.try_into().unwrap_or(u64::MAX)));
             }
         };
-        let spawned = thread::Builder::new().name("watch".into()).spawn(watch);
-        let spawned = spawned.map_err(|error| Failure::io("cannot start a thread", error))?;
+        let begun = thread::Builder::new().name("watch".into()).spawn(watch);
+        let spawned = begun.map_err(|error| Failure::io("cannot start a thread", error))?;
         Ok(spawned.thread().clone())
     }
 
@@ -228,8 +225,8 @@ impl Known {
     /// Why there is no answer from the server, if there is none.
     pub fn lost(&self, now: Duration) -> Option<String> {
         let silent = |since| now.saturating_sub(since).as_secs();
-        let silent = self.asking_since.map(silent).filter(|silent| *silent > 0);
-        let silent = silent.map(|silent| format!("no answer for {silent} s"));
+        let time = self.asking_since.map(silent).filter(|silent| *silent > 0);
+        let silent = time.map(|silent| format!("no answer for {silent} s"));
         self.failure.clone().or(silent)
     }
 
@@ -242,8 +239,8 @@ impl Known {
     /// those whose turn it is. Also the jobs that are asked for in any case.
     fn choose(&mut self, tubes: &[(TubeName, Facts)], most: usize) -> (Vec<TubeName>, Vec<JobId>) {
         let has_jobs = |facts: &Facts| facts.jobs_in(&[State::Ready, State::Reserved]) > 0;
-        let busy = tubes.iter().filter(|(_, facts)| has_jobs(facts));
-        let busy: Vec<_> = busy.map(|(name, _)| name).collect();
+        let with_jobs = tubes.iter().filter(|(_, facts)| has_jobs(facts));
+        let busy: Vec<_> = with_jobs.map(|(name, _)| name).collect();
         let after = |turn: &TubeName| busy.partition_point(|name| *name <= turn);
         let from = self.turn.as_ref().map_or(0, after);
         let mut chosen = self.shown.clone();
@@ -298,8 +295,8 @@ impl Known {
     /// Notes who has put most into each tube that grows since the connections were
     /// asked for before.
     fn note_producers(&mut self, connections: &[Facts]) {
-        let puts = connections.iter();
-        let puts = puts.map(|one| (one.number("id"), one.number("puts")));
+        let each = connections.iter();
+        let puts = each.map(|one| (one.number("id"), one.number("puts")));
         let before = std::mem::replace(&mut self.puts, puts.collect());
         let mut most = HashMap::new();
         for one in connections {

@@ -6,13 +6,11 @@
 //! there this fails.
 
 use crate::failure::{Failure, Outcome};
-use crate::remote::act::{Act, Task, Work, as_input, send_each};
-use crate::remote::client::{Client, job};
-use crate::remote::facts::{JobFacts, State};
-use crate::remote::finder::{Room, bodies, jobs_to_put};
-use crate::remote::reply::Reply;
-use crate::text::counted;
-use crate::text::output::complain;
+use crate::remote::act::{Ids, as_input, send_each};
+use crate::remote::client::job;
+use crate::remote::finder::{bodies, jobs_to_put};
+use crate::remote::{Act, Client, JobFacts, Reply, Room, State, Task, Work};
+use crate::text::{complain, counted};
 use beanpole::protocol::{JobId, Priority, PutOptions, Seconds, TubeName};
 use std::collections::HashSet;
 
@@ -135,12 +133,12 @@ impl Writer {
                 )
             });
         }
-        let to_bury = batch.iter().zip(&replies);
-        let to_bury = to_bury.filter_map(|(job, reply)| match reply {
+        let pairs = batch.iter().zip(&replies);
+        let ids = pairs.filter_map(|(job, reply)| match reply {
             Reply::Inserted(id) if job.buried => Some(*id),
             _ => None,
         });
-        let to_bury: Vec<JobId> = to_bury.collect();
+        let to_bury: Vec<JobId> = ids.collect();
         let buried = outcome.and_then(|()| Act::Bury(None).to(&mut self.client, &to_bury));
         let (unburied, outcome) = match buried {
             Ok(left) if left.is_empty() => (left, refused),
@@ -252,13 +250,8 @@ impl Work for Transfer {
         self.room.jobs()
     }
 
-    fn do_some(
-        &mut self,
-        client: &mut Client,
-        ids: &[JobId],
-        task: &mut Task,
-    ) -> Outcome<Vec<JobId>> {
-        let mut there = jobs_to_put(client, ids.iter().copied())?;
+    fn do_some(&mut self, client: &mut Client, ids: &[JobId], task: &mut Task) -> Outcome<Ids> {
+        let mut there = jobs_to_put(client, ids)?;
         there.retain(|job| job.state != State::Reserved);
         let is_ready = |job: &JobFacts| self.moves && job.state == State::Ready;
         let (ready, others): (Vec<_>, Vec<_>) = there.into_iter().partition(is_ready);

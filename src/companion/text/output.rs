@@ -136,8 +136,8 @@ pub fn size() -> Option<(usize, usize)> {
 /// How many columns a line of standard output may have: what the user says in
 /// `COLUMNS`, or else what the terminal has, if there is one.
 pub fn width() -> Option<usize> {
-    let said = std::env::var("COLUMNS").ok();
-    let said = said.and_then(|text| text.parse().ok());
+    let variable = std::env::var("COLUMNS").ok();
+    let said = variable.and_then(|text| text.parse().ok());
     said.filter(|width| *width > 0)
         .or_else(|| size().map(|(width, _)| width))
 }
@@ -246,9 +246,9 @@ impl WholeFile {
             // A symbolic link stays, too: the file that it points to is
             // replaced.
             let path = canonicalize(path).unwrap_or(path.into());
-            let mut new = tempfile::Builder::new();
-            new.permissions(Permissions::from_mode(mode));
-            let new = new.tempfile_in(path.parent().unwrap_or(&path))?;
+            let mut builder = tempfile::Builder::new();
+            builder.permissions(Permissions::from_mode(mode));
+            let new = builder.tempfile_in(path.parent().unwrap_or(&path))?;
             let (file, beside) = new.into_parts();
             Ok((file, path, Some(beside)))
         };

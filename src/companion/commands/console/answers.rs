@@ -6,13 +6,13 @@ use super::site::{optional, read};
 use crate::command::word;
 use crate::failure::{Failure, Outcome};
 use crate::http::Request;
-use crate::remote::act::{Act, Task, WhenFree, Work, kick_some, why_not};
-use crate::remote::client::Client;
-use crate::remote::facts::{JobFacts, State, free_states};
-use crate::remote::finder::{self, Scope, Walk, bodies, each_body, near};
-use crate::remote::reply::Reply;
-use crate::remote::watch::Watched;
-use crate::remote::writer::{NewJob, Transfer, Writer};
+use crate::remote::act::{kick_some, why_not};
+use crate::remote::facts::free_states;
+use crate::remote::finder::{self, bodies, each_body, near};
+use crate::remote::{
+    Act, Client, JobFacts, NewJob, Reply, Scope, State, Task, Transfer, Walk, Watched, WhenFree,
+    Work, Writer,
+};
 use crate::selection::contains;
 use crate::text::json::{Json, json, to_base64};
 use crate::text::{beginning, counted};
@@ -247,8 +247,8 @@ pub fn carry_out(client: &mut Client, server: &Watched, request: &Request) -> Ou
 /// Does this to the jobs whose ids are in the body, and says to how many it was `done`,
 /// and why not to the others.
 fn act(client: &mut Client, act: Act, request: &Request, done: &str) -> Outcome<String> {
-    let ids = String::from_utf8_lossy(&request.body);
-    let ids: Vec<JobId> = ids.split_whitespace().map(word).collect::<Outcome<_>>()?;
+    let text = String::from_utf8_lossy(&request.body);
+    let ids: Vec<JobId> = text.split_whitespace().map(word).collect::<Outcome<_>>()?;
     let left = act.to(client, &ids)?;
     let well = ids.len() - left.len();
     let Some(first) = left.first() else {

@@ -14,7 +14,7 @@ mod site;
 use crate::command::{Invocation, Run};
 use crate::failure::{Failure, Outcome};
 use crate::http;
-use crate::remote::watch::Watched;
+use crate::remote::Watched;
 use crate::signals::end_at_signals;
 use crate::text::output::note;
 use clap::{Args, ValueHint};

@@ -9,14 +9,13 @@
 use super::answers;
 use crate::failure::{Failure, Outcome};
 use crate::http::{Answer, Request, Site};
-use crate::remote::client::Client;
 use crate::remote::client_list;
 use crate::remote::curves::{Point, SLOTS, SPANS};
-use crate::remote::facts::Facts;
 use crate::remote::patterns::matches;
-use crate::remote::trouble::{Refusal, sentences, words};
-use crate::remote::tubes::{Column, RATES, TABLE};
-use crate::remote::watch::{Known, Tube, Watched, sorted};
+use crate::remote::trouble::{sentences, words};
+use crate::remote::tubes::{RATES, TABLE};
+use crate::remote::watch::sorted;
+use crate::remote::{Client, Column, Facts, Known, Refusal, Tube, Watched};
 use crate::text::json::{Json, float, json};
 use crate::values::Parse;
 use beanpole::protocol::TubeName;
@@ -157,8 +156,8 @@ fn clients(client: &mut Client, request: &Request) -> Outcome<Json> {
 /// What is in the way of the jobs of a tube.
 fn why(request: &Request, client: &mut Client, server: &Watched) -> Outcome<Json> {
     let tube: TubeName = read(request, "tube")?;
-    let known = server.known().tubes.get(&tube).cloned();
-    let known = known.ok_or_else(|| Failure::no_tube(&tube))?;
+    let found = server.known().tubes.get(&tube).cloned();
+    let known = found.ok_or_else(|| Failure::no_tube(&tube))?;
     let said = sentences(client, &tube, &known)?;
     Ok(json!({"why": said.join(" ")}))
 }
@@ -331,8 +330,8 @@ impl Console {
             .filter(|(index, _)| is_of_server(*index));
         let total: usize = in_all.map(|(_, known)| known.existing().count()).sum();
         let (found, from) = (rows.len(), index(request, "from"));
-        let shown = rows.into_iter().skip(from).take(ROWS);
-        let shown = shown.map(|(at, name, tube)| row(&self.servers[at], name, tube));
+        let page = rows.into_iter().skip(from).take(ROWS);
+        let shown = page.map(|(at, name, tube)| row(&self.servers[at], name, tube));
         json!({"total": total, "found": found, "rows": shown.collect::<Json>()})
     }
 }

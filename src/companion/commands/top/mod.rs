@@ -10,9 +10,9 @@ mod view;
 
 use crate::command::{Interval, Invocation, Run, Tubes};
 use crate::failure::{Failure, Outcome, Status};
-use crate::remote::patterns::Patterns;
-use crate::remote::tubes::{Column, column_of};
-use crate::remote::watch::{Known, Watched, sorted};
+use crate::remote::tubes::column_of;
+use crate::remote::watch::sorted;
+use crate::remote::{Column, Known, Patterns, Watched};
 use crate::signals::{Calls, SIGHUP, SIGINT, SIGTERM, SIGWINCH, wait_for};
 use crate::text::output::{self, Output};
 use crate::values::parse;
@@ -168,8 +168,8 @@ impl Board {
     }
 
     fn select(&mut self, steps: isize) {
-        let target = self.selection().saturating_add_signed(steps);
-        let target = target.min(self.rows.len().saturating_sub(1));
+        let place = self.selection().saturating_add_signed(steps);
+        let target = place.min(self.rows.len().saturating_sub(1));
         self.selected = self.rows.get(target).cloned();
     }
 }

@@ -1,10 +1,8 @@
 //! The board as lines of text. This file knows nothing of terminals.
 
 use super::{Board, COLUMNS, Row};
-use crate::remote::facts::{JobFacts, State};
-use crate::remote::trouble::{Kind, Refusal, words};
-use crate::remote::tubes::Column;
-use crate::remote::watch::Tube;
+use crate::remote::trouble::words;
+use crate::remote::{Column, JobFacts, Kind, Refusal, State, Tube};
 use crate::text::{Colour, beginning, columns, counted, span};
 
 const KEYS: &str = "q quit  enter look  esc back  s sort  / filter";
@@ -160,8 +158,8 @@ impl Layout {
         // there may be its number, and after that of a tube a mark.
         let servers = board.servers.iter().map(|server| server.named.title());
         let tubes = board.rows.iter().map(|(_, name)| name.as_str().len() + 8);
-        let longest = servers.map(|title| title.len() + 2).chain(tubes).max();
-        let longest = longest.unwrap_or(0).max(NAME);
+        let most = servers.map(|title| title.len() + 2).chain(tubes).max();
+        let longest = most.unwrap_or(0).max(NAME);
         // A long name leaves room for the trouble.
         let others = figures + if is_wide { TROUBLE } else { 0 };
         Layout {

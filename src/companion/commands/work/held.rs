@@ -14,9 +14,7 @@
 
 use super::{Common, wait_after};
 use crate::failure::{Failure, Outcome};
-use crate::remote::client::{self, Client, Event};
-use crate::remote::facts::{JobFacts, State};
-use crate::remote::reply::{Job, Reply};
+use crate::remote::{Client, Event, Job, JobFacts, Reply, State, client};
 use crate::signals::Calls;
 use crate::text::output::complain;
 use std::os::fd::AsFd;

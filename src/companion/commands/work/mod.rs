@@ -17,10 +17,8 @@ mod process;
 
 use crate::command::{Invocation, Run};
 use crate::failure::{Failure, Outcome, Status, plain};
-use crate::remote::address::{ADDRESS_VARIABLE, Address, Server};
-use crate::remote::client::{self, Client, Event};
-use crate::remote::facts::Facts;
-use crate::remote::patterns::{Pattern, Patterns};
+use crate::remote::address::ADDRESS_VARIABLE;
+use crate::remote::{Address, Client, Event, Facts, Pattern, Patterns, Server, client};
 use crate::signals::{Calls, SIGCHLD, SIGHUP, SIGINT, SIGTERM, heeded};
 use crate::text::output::complain;
 use crate::values::{Count, parse};
@@ -85,8 +83,8 @@ impl Run for Work {
             return Failure::usage("which command?");
         }
         let signals = Calls::by_signals(&heeded(&[SIGTERM, SIGINT, SIGHUP]))?;
-        let calls = (0..self.jobs).map(|_| Calls::by_signals(&[SIGCHLD]));
-        let calls = calls.collect::<Outcome<_>>()?;
+        let made = (0..self.jobs).map(|_| Calls::by_signals(&[SIGCHLD]));
+        let calls = made.collect::<Outcome<_>>()?;
         // The thread that waits for signals may outlive the slots.
         let common: &'static Common = Box::leak(Box::new(Common {
             servers: invocation.servers.clone(),
@@ -182,8 +180,8 @@ impl Common {
 
     /// Has this connection watch the tubes that are meant now.
     fn watch(&self, client: &mut Client) -> Outcome<()> {
-        let tubes = Patterns(self.options.tubes.clone()).or_default();
-        let tubes = tubes.named(client)?;
+        let patterns = Patterns(self.options.tubes.clone()).or_default();
+        let tubes = patterns.named(client)?;
         client.watch_only(&tubes)
     }
 
@@ -417,11 +415,11 @@ impl Slot {
             self.settle(&mut held, &line, &what, true);
         } else {
             let variables = variables(&address, &held.job.all);
-            let run = match Process::start(&options.command, &held.body, variables) {
+            let begun = match Process::start(&options.command, &held.body, variables) {
                 Ok(process) => self.supervise(process, &mut held),
                 Err(error) => return self.cannot_start(held, tries, &error),
             };
-            let run = run.map_err(Failure::of("cannot wait for the command"))?;
+            let run = begun.map_err(Failure::of("cannot wait for the command"))?;
             self.finish(&mut held, tries, run);
         }
         self.client = held.into_client();
