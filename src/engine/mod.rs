@@ -455,7 +455,7 @@ impl Engine {
         self.connections_by_id.get(&id).copied()
     }
 
-    /// For tests: how many keys of deleted jobs are still taken.
+    /// How many keys of deleted jobs are still taken.
     pub fn tombstone_count(&self) -> usize {
         self.unique.tombstones.len()
     }

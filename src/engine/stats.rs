@@ -53,6 +53,7 @@ impl Engine {
         refusals.add("max-jobs-per-tube", self.max_jobs_per_tube());
         refusals.add("puts-refused-by-tubes", self.totals.refused_by_tubes);
         refusals.add("jobs-expired", self.totals.expired);
+        refusals.add("idempotency-keys-taken", self.tombstone_count());
         [document, state, limits, refusals]
     }
 

@@ -18,6 +18,10 @@ use std::fmt;
 /// the name of a tube.
 pub type Key = TubeName;
 
+/// The longest time for which the key of a deleted job stays taken: a year. A larger number
+/// counts as this one, since what never ends would fill the memory.
+const LONGEST_TAKEN: u32 = 365 * 24 * 60 * 60;
+
 /// `idp`: as long as a job with this key is in the tube, no other one is created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unique {
@@ -61,9 +65,10 @@ impl PutOptions {
             let (name, first, second) = (parts.next()?, parts.next()?, parts.next());
             match name {
                 b"idp" if options.unique.is_none() => {
+                    let seconds = second.map_or(Some(0), number)?;
                     options.unique = Some(Unique {
                         key: Key::parse(first)?,
-                        taken_for: Seconds(second.map_or(Some(0), number)?),
+                        taken_for: Seconds(seconds.min(LONGEST_TAKEN)),
                     });
                 }
                 b"con" if options.limit.is_none() => {

@@ -83,6 +83,22 @@ fn why_names_the_limit_that_keeps_ready_jobs_from_workers() {
 }
 
 #[test]
+fn unique_keys_of_deleted_jobs_are_named_if_they_fill_the_memory() {
+    let program = support::program("beanpoled");
+    let scene = Scene::start(&program, &["--max-memory", "2650"]);
+    scene.tell(
+        "
+        $ for n in 1 2 3 4 5 6; do beanpole put -q --unique k$n:60 x; beanpole delete $n; done
+        $ beanpole put --unique k7:60 x
+        ! beanpole put: body 1: the server has no room for it (OUT_OF_MEMORY)
+        [4]
+        $ beanpole why
+        The server takes no new jobs: its memory is full. It has refused 1 put. Deleted jobs have left 6 unique keys taken.
+        [1]",
+    );
+}
+
+#[test]
 fn a_tube_that_is_full_or_whose_jobs_expire_is_named() {
     let program = support::program("beanpoled");
     let scene = Scene::start(&program, &["--max-jobs-per-tube", "2"]);

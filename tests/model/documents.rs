@@ -67,6 +67,7 @@ impl Model {
         text += &format!("max-jobs-per-tube: {most}\n");
         text += &format!("puts-refused-by-tubes: {}\n", self.refused_by_tubes);
         text += &format!("jobs-expired: {}\n", self.expired);
+        text += &format!("idempotency-keys-taken: {}\n", self.tombstones.len());
         document(&text)
     }
 

@@ -19,7 +19,8 @@ impl Options {
             let had_it = match parts[..] {
                 ["idp", key] => read.unique.replace((name(key)?.into(), 0)).is_some(),
                 ["idp", key, seconds] => {
-                    let unique = (name(key)?.into(), number(seconds)?.into());
+                    let seconds = number(seconds)?.min(31_536_000);
+                    let unique = (name(key)?.into(), seconds.into());
                     read.unique.replace(unique).is_some()
                 }
                 ["con", key] => read.limit.replace((name(key)?.into(), 1)).is_some(),
@@ -230,7 +231,7 @@ impl Model {
         let tombstones = self
             .tombstones
             .iter()
-            .map(|one| OPTIONS_OVERHEAD + one.key.len());
+            .map(|one| OPTIONS_OVERHEAD + one.tube.len() + one.key.len());
         let limits = self
             .jobs
             .iter()

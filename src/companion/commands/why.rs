@@ -136,9 +136,16 @@ impl Told {
 fn of_server(stats: &Facts) -> Option<String> {
     Some(match Refusal::of(stats)? {
         Refusal::Drains => "The server drains: it takes no new jobs.".into(),
-        reason => {
-            let (reason, refused) = (reason.words(), counted(stats.number("puts-refused"), "put"));
-            format!("The server takes no new jobs: {reason}. It has refused {refused}.")
+        why => {
+            let (reason, refused) = (why.words(), counted(stats.number("puts-refused"), "put"));
+            let text = format!("The server takes no new jobs: {reason}. It has refused {refused}.");
+            match stats.number("idempotency-keys-taken") {
+                keys @ 1.. if why == Refusal::MemoryFull => {
+                    let keys = counted(keys, "unique key");
+                    format!("{text} Deleted jobs have left {keys} taken.")
+                }
+                _ => text,
+            }
         }
     })
 }

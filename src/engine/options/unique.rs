@@ -39,9 +39,10 @@ impl UniqueKeys {
     }
 }
 
-/// What the key of a deleted job takes, in bytes.
-fn memory(unique: &Unique) -> u64 {
-    OPTIONS_OVERHEAD + unique.key.as_str().len() as u64
+/// What a tombstone takes, in bytes: its tube may be gone, so the name counts here. That
+/// is never more than the job took.
+fn memory(tube: &TubeName, unique: &Unique) -> u64 {
+    OPTIONS_OVERHEAD + (tube.as_str().len() + unique.key.as_str().len()) as u64
 }
 
 impl Engine {
@@ -74,7 +75,7 @@ impl Engine {
         if let Some((unique, until)) = stored.taken_key() {
             let id = stored.fields.id;
             self.unique.take(&stored.tube, unique, id);
-            self.memory += memory(unique);
+            self.memory += memory(&stored.tube, unique);
             self.unique.ends.insert((until, id));
             self.unique.tombstones.insert(id, Box::new(stored));
             self.set_ends_timer();
@@ -85,7 +86,7 @@ impl Engine {
     pub(in crate::engine) fn forget_key(&mut self, id: JobId) -> Option<StoredJob> {
         let stored = *self.unique.tombstones.remove(&id)?;
         let (unique, until) = stored.taken_key()?;
-        self.memory -= memory(unique);
+        self.memory -= memory(&stored.tube, unique);
         self.unique.ends.remove(&(until, id));
         self.unique.free(&stored.tube, unique, id);
         Some(stored)

@@ -20,6 +20,7 @@ const OWN: &[&str] = &[
 const ADDED: &[&str] = &[
     "binlog-live-size",
     "binlog-size",
+    "idempotency-keys-taken",
     "jobs-expired",
     "max-connections",
     "max-jobs-per-tube",
