@@ -1,7 +1,7 @@
 //! Clients, each a thread that does what its plan says.
 
 use crate::simulator::hangup::Door;
-use crate::simulator::judge::{self, next_reply};
+use crate::simulator::judge::{self, Event, next_reply, see};
 use crate::simulator::plan::{Action, Incident};
 use crate::simulator::stream::{Peer, Stream};
 use crate::simulator::{threads, world};
@@ -96,9 +96,9 @@ pub fn live(does: &[Action], place: &Place<'_>) {
             Action::Reads => line.hear(),
             Action::Waits(millis) => thread::park_timeout(Duration::from_millis(*millis)),
             Action::HalfCloses => {
-                judge::is_done(line.caller);
+                see(Event::IsDone(line.caller));
                 line.peer.half_close();
-                judge::half_closes(line.caller);
+                see(Event::HalfCloses(line.caller));
                 line.hear();
                 line.is_over = true;
             }
@@ -160,9 +160,9 @@ impl<'a> Line<'a> {
         for command in commands {
             let command = command.replace("{}", &self.held);
             let (line, body) = command.split_once("\r\n").expect("a line");
-            judge::says(self.caller, line);
+            see(Event::Says(self.caller, line));
             if !body.is_empty() {
-                judge::says(self.caller, body);
+                see(Event::Says(self.caller, body));
             }
             if line == "quit" {
                 self.is_over = true;
@@ -183,13 +183,13 @@ impl<'a> Line<'a> {
                 thread::park_timeout(Duration::from_millis(millis));
             }
         }
-        judge::has_said(self.caller);
+        see(Event::HasSaid(self.caller));
     }
 
     fn say_part(&mut self, command: &str, bytes: usize) {
         let (line, _) = command.split_once("\r\n").expect("a line");
         if bytes >= line.len() + 2 {
-            judge::says(self.caller, line);
+            see(Event::Says(self.caller, line));
         }
         self.asked += 1;
         self.peer.send(&command.as_bytes()[..bytes]);
@@ -235,8 +235,8 @@ impl<'a> Line<'a> {
 
     fn leave(&mut self) {
         self.is_over = true;
-        judge::is_done(self.caller);
+        see(Event::IsDone(self.caller));
         self.peer.leave();
-        judge::leaves(self.caller);
+        see(Event::Closes(self.caller));
     }
 }

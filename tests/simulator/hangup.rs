@@ -2,8 +2,9 @@
 
 use crate::server::shared::Shared;
 use crate::server::workers::Workers;
+use crate::simulator::judge::{self, Event};
 use crate::simulator::stream::{Peer, Socket, Stream};
-use crate::simulator::{judge, world};
+use crate::simulator::world;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::io;
@@ -33,7 +34,7 @@ pub fn accept(shared: &Arc<Shared>, door: &Door) {
             Call::End => return,
             Call::HaveLeft => shared.end_waits_of_hung_up(),
             Call::Accept((who, peer, stream)) => {
-                judge::connects(who, peer);
+                judge::see(Event::Accepts(who, peer));
                 if let Ok(client) = shared.connect(stream, None) {
                     workers.hand_over(shared, &client).expect("a thread");
                 }

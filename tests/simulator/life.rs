@@ -224,11 +224,11 @@ fn process(plan: &Plan, life: &Life, disk: &Disk, mut legacy: Legacy, now: u64) 
         thread::park();
     }
 
-    judge::stops();
+    judge::see(judge::Event::Stops);
     door.shut();
     acceptor.join().unwrap();
     shared.stop();
-    judge::has_stopped();
+    judge::see(judge::Event::HasStopped);
     if !shared.await_all_closed(GRACE) {
         shared.abandon();
         while !shared.await_all_closed(GRACE) {}

@@ -134,7 +134,7 @@ impl Stream {
     }
 
     pub fn stop_reading(&self) {
-        judge::stops_waiting(self.0.caller);
+        judge::see(judge::Event::StopsWaiting(self.0.caller));
         self.0.change(|state| state.is_over = true);
     }
 

@@ -61,7 +61,7 @@
 use crate::binlog::storage::{File, Storage};
 use crate::simulator::disk::{Disk, Random};
 use crate::simulator::hangup::Door;
-use crate::simulator::judge;
+use crate::simulator::judge::{self, Event};
 use crate::simulator::threads;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -304,7 +304,7 @@ pub fn kill() {
             world.is_killed = true;
             world.leave();
             world.disk.stop_after(0);
-            judge::freeze(world.started_at + threads::now());
+            judge::see(Event::Ends(world.started_at + threads::now()));
         }
         world.main
     });
@@ -318,7 +318,7 @@ pub fn stall() {
         world.stalled_at = Some(threads::now());
         world.stalled_for += SILENCE;
     });
-    judge::stalls(SILENCE);
+    judge::see(Event::Stalls(SILENCE));
 }
 
 /// Another machine takes the lock, after a silence or at once.
@@ -329,7 +329,7 @@ pub fn replace(was_silent: bool) {
             (world.replaced_at, world.was_silent) = (Some(threads::now()), was_silent);
         }
     });
-    judge::is_replaced();
+    judge::see(Event::Replaced);
 }
 
 /// Another machine takes the lock right after the next check of it has been answered.

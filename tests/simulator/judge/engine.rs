@@ -1,12 +1,11 @@
 //! The engine, watched: the server's files use this one in place of the real one, and
-//! the judge sees each call before and after.
+//! the judge sees each call and what came of it.
 
-use super::watch;
+use super::{Event, see};
 use crate::binlog::Jobs;
-use crate::engine::{Config, ConnectionId, Outcome, StoredJob, Time};
+use crate::engine::{Change, Config, ConnectionId, Outcome, StoredJob, Time};
 use crate::protocol::framing::NoBody;
-use crate::protocol::{Command, JobId, Request};
-use crate::simulator::threads;
+use crate::protocol::{Command, JobId, Reply, Request};
 use std::ops::{Deref, DerefMut};
 
 pub type Real = crate::engine::Engine;
@@ -35,89 +34,76 @@ impl Engine {
 
     pub fn connect(&mut self) -> ConnectionId {
         let id = self.0.connect();
-        watch(|judge| judge.connected(id));
+        see(Event::Connected(id));
         id
     }
 
     pub fn execute(&mut self, id: ConnectionId, request: Request, now: Time) -> Outcome {
-        let from = self.mark();
-        let asked = Asking::of(&request);
-        watch(|judge| judge.prepare(id, &asked, now, &self.0));
-        let outcome = self.0.execute(id, request, now);
-        watch(|judge| {
-            judge.executed(id, asked, &outcome, from, &self.0);
-            judge.check_counts(&self.0);
-        });
+        let asked = Asked::of(&request);
+        let (outcome, done) = self.watch(|engine| engine.execute(id, request, now));
+        see(Event::Executed(id, asked, &outcome, now, done));
         outcome
     }
 
     pub fn tick(&mut self, now: Time) -> bool {
-        let from = self.mark();
-        watch(|judge| judge.pass_time(now));
-        let done = self.0.tick(now);
-        watch(|judge| {
-            judge.compare(Vec::new(), from, &self.0);
-            judge.check_counts(&self.0);
-        });
-        done
+        let (is_done, done) = self.watch(|engine| engine.tick(now));
+        see(Event::Ticked(now, done));
+        is_done
     }
 
     pub fn half_close(&mut self, id: ConnectionId) {
-        let from = self.mark();
-        self.0.half_close(id);
-        watch(|judge| {
-            if let Some(client) = judge.client(id) {
-                judge.model.half_close(client);
-            }
-            judge.compare(Vec::new(), from, &self.0);
-        });
+        let ((), done) = self.watch(|engine| engine.half_close(id));
+        see(Event::HalfClosed(id, done));
     }
 
     pub fn disconnect(&mut self, id: ConnectionId, now: Time) -> bool {
-        let from = self.mark();
-        let done = self.0.disconnect(id, now);
-        watch(|judge| {
-            assert!(
-                !judge.has_stopped,
-                "a client's jobs are given to others at the end"
-            );
-            judge.model.now = now.as_nanos();
-            judge.may_close(id);
-            if let Some(client) = judge.client(id) {
-                judge.model.disconnect(client);
-            }
-            judge.links.remove(&id.0);
-            judge.last_left_at = threads::now();
-            judge.compare(Vec::new(), from, &self.0);
-        });
-        done
+        let (is_done, done) = self.watch(|engine| engine.disconnect(id, now));
+        see(Event::Disconnected(id, now, done));
+        is_done
     }
 
-    /// How many replies and changes there are already.
-    fn mark(&self) -> (usize, usize) {
+    /// Lets the engine work, and returns what is new.
+    fn watch<R>(&mut self, work: impl FnOnce(&mut Real) -> R) -> (R, Done<'_>) {
         let effects = &self.0.effects;
-        (effects.replies.len(), effects.changes.len())
+        let (replies, changes) = (effects.replies.len(), effects.changes.len());
+        let result = work(&mut self.0);
+        let effects = &self.0.effects;
+        let done = Done {
+            engine: &self.0,
+            replies: &effects.replies[replies..],
+            changes: &effects.changes[changes..],
+            begins_request: changes == 0,
+        };
+        (result, done)
     }
 }
 
-/// The properties of a request that the judge needs.
-pub struct Asking {
-    pub goes_on: bool,
-    pub quits: bool,
-    pub refused: Option<NoBody>,
-    pub is_body: bool,
+/// What the engine has said to those who waited, and changed, in one call.
+pub struct Done<'a> {
+    pub engine: &'a Real,
+    pub replies: &'a [(ConnectionId, Reply)],
+    pub changes: &'a [Change],
+    /// The changes of all calls before were taken.
+    pub begins_request: bool,
 }
 
-impl Asking {
-    fn of(request: &Request) -> Asking {
-        Asking {
-            goes_on: matches!(request, Request::Continue),
-            quits: matches!(request, Request::Command(Command::Quit)),
-            refused: match request {
-                Request::Body(Err(why)) => Some(*why),
-                _ => None,
-            },
-            is_body: matches!(request, Request::Body(_)),
+/// What the judge needs to know of a request.
+pub enum Asked {
+    Line,
+    /// A body, or why there is none.
+    Body(Option<NoBody>),
+    Quit,
+    /// A time slice more for the last line.
+    Continue,
+}
+
+impl Asked {
+    fn of(request: &Request) -> Asked {
+        match request {
+            Request::Continue => Asked::Continue,
+            Request::Command(Command::Quit) => Asked::Quit,
+            Request::Body(body) => Asked::Body(body.as_ref().err().copied()),
+            _ => Asked::Line,
         }
     }
 }

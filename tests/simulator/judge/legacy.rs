@@ -1,5 +1,6 @@
 //! What a process leaves on the disk, and what the next one must find there.
 
+use super::Judge;
 use crate::engine::{StoredJob, StoredState, Time};
 use crate::protocol::JobId;
 use crate::simulator::history::{History, Jobs};
@@ -15,20 +16,23 @@ pub enum Degree {
     Always,
 }
 
+/// After this time all is written, whatever the options say, and a little.
+pub const WRITTEN_WITHIN: Duration = Duration::from_millis(60);
+
 /// What the next process must find.
 pub struct Legacy {
     pub(super) history: History,
     /// What a power cut may not undo.
-    pub(super) durable: usize,
-    pub(super) ended_at: u64,
-    pub(super) knows_times: bool,
+    durable: usize,
+    ended_at: u64,
+    knows_times: bool,
     pub has_started: bool,
     /// A power cut, or a sync that failed, may have left a part of a write.
-    pub(super) may_be_torn: bool,
+    may_be_torn: bool,
     /// A sync failed once. Then the zeros in a prepared segment may be in the cache
     /// alone, and where a segment begins in it, what was there before may come back one
     /// day.
-    pub(super) has_lost_sync: bool,
+    has_lost_sync: bool,
 }
 
 impl Legacy {
@@ -41,6 +45,73 @@ impl Legacy {
             has_started: false,
             may_be_torn: false,
             has_lost_sync: false,
+        }
+    }
+
+    /// The next process has found these jobs, and begins.
+    pub(super) fn begin(&mut self, jobs: &Jobs, next_id: JobId) {
+        self.check(jobs, next_id);
+        *self = Legacy {
+            history: History::new(jobs.clone(), next_id.0),
+            durable: 0,
+            has_started: true,
+            may_be_torn: false,
+            ..*self
+        };
+    }
+
+    /// What it leaves after all that the judge has seen of it.
+    pub(super) fn after(
+        self,
+        judge: Judge,
+        degree: &Degree,
+        is_closed: bool,
+        has_failed: bool,
+    ) -> Legacy {
+        let mut history = judge.history;
+        for caller in &judge.callers {
+            history.required = history.required.max(caller.told(has_failed));
+        }
+        let ended_at = judge.ended_at.expect("it has ended");
+        // The next one finds what was there when it took the lock.
+        let left_at = judge.replaced_at.unwrap_or(ended_at);
+        let in_time = |span: Duration| {
+            let latest = left_at.saturating_sub(span.as_nanos() as u64);
+            judge.times.iter().filter(|time| **time < latest).count()
+        };
+        // What no client waits for is written soon, too.
+        let written = match degree {
+            Degree::After(span) => *span,
+            Degree::Always | Degree::Never => WRITTEN_WITHIN,
+        };
+        let has_broken = has_failed && world::has_broken();
+        if !has_broken {
+            history.required = history.required.max(in_time(written));
+        }
+        let durable = match degree {
+            _ if is_closed => history.len(),
+            Degree::Always => history.required,
+            Degree::After(_) | Degree::Never if has_broken => 0,
+            Degree::After(span) => in_time(*span),
+            Degree::Never => 0,
+        };
+        if is_closed {
+            history.required = history.len();
+        } else if world::has_lost_sync() {
+            // What is only in the cache may be lost at any time.
+            history.required = history.required.min(durable);
+        }
+        Legacy {
+            history,
+            durable,
+            ended_at,
+            // If it stalled between reading its two clocks, it believed that one had been
+            // set. If no job is left, no earlier time matters.
+            knows_times: self.knows_times && !world::stalled_after(0)
+                || is_closed && judge.jobs.is_empty(),
+            may_be_torn: world::has_lost_sync(),
+            has_lost_sync: self.has_lost_sync || world::has_lost_sync(),
+            ..self
         }
     }
 
@@ -79,7 +150,7 @@ impl Legacy {
         self.knows_times &= time >= self.ended_at;
     }
 
-    pub(super) fn check(&self, jobs: &Jobs, next_id: JobId) {
+    fn check(&self, jobs: &Jobs, next_id: JobId) {
         let least = self.history.least_next_id();
         assert!(next_id.0 >= least, "id {next_id} comes again");
         let all_settled = |jobs: &Jobs| {
