@@ -161,8 +161,8 @@ fn log(level: Level, client: String, text: Arguments<'_>) {
 fn log_panic(panic: &PanicHookInfo<'_>) {
     let thread = thread::current();
     let name = thread.name().unwrap_or("unnamed");
-    let place = panic.location().map(ToString::to_string);
-    let place = place.as_deref().unwrap_or("an unknown place");
+    let location = panic.location().map(ToString::to_string);
+    let place = location.as_deref().unwrap_or("an unknown place");
     let words = panic.payload_as_str().unwrap_or("without a message");
     let text = format!("panic in thread {name} at {place}: {words}").replace('\n', " ");
     match name {

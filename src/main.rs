@@ -83,9 +83,7 @@ fn serve(options: Options) -> Result<(), Failure> {
     // (SIGXFSZ, with no effect: the write that is too long gets an error.)
     let signals = Signals::new([SIGTERM, SIGINT, SIGUSR1, SIGHUP, SIGXFSZ]);
     log::start(options.verbosity).map_err(cannot("starting the log"))?;
-    for warning in &options.warnings {
-        log::warning(format_args!("{warning}"));
-    }
+    warn_of(&options.warnings);
     umask(Mode::S_IRWXG | Mode::S_IRWXO);
     let mut signals = signals.map_err(cannot("trapping signals"))?;
     let inherited = inherited.map_err(|message| (Exit::CannotListen, message))?;
@@ -147,8 +145,8 @@ fn serve(options: Options) -> Result<(), Failure> {
             .map_err(|error| cannot_listen(listener, error))?;
     }
     let addresses: Vec<_> = listeners.iter().map(ToString::to_string).collect();
-    let server = Server::start(engine, binlog.clone(), clock, listeners, limits);
-    let server = server.map_err(cannot("starting the server"))?;
+    let started = Server::start(engine, binlog.clone(), clock, listeners, limits);
+    let server = started.map_err(cannot("starting the server"))?;
     for address in &addresses {
         log::info(format_args!("listening on {address}"));
     }
@@ -166,6 +164,12 @@ fn serve(options: Options) -> Result<(), Failure> {
         None => Ok(()),
         Some(error) => Err((Exit::BinlogFailed, format!("the binlog failed: {error}"))),
     }
+}
+
+fn warn_of(notices: &[String]) {
+    notices
+        .iter()
+        .for_each(|it| log::warning(format_args!("{it}")));
 }
 
 /// Binds the sockets that the options name.
@@ -286,8 +290,8 @@ fn open(options: &Options, mut clock: Clock) -> Result<Recovered, Failure> {
     let within = format!("in {}", binlog.dir.display());
     let unusable = |error: binlog::Error| {
         let text = error.to_string().replace("repair DIR NEW", &repair);
-        let text = text.replace("in the binlog directory", &within);
-        (Exit::BinlogUnusable, text)
+        let message = text.replace("in the binlog directory", &within);
+        (Exit::BinlogUnusable, message)
     };
     let locked = match binlog::lock(&binlog.dir, false, binlog.sync) {
         Err(binlog::Error::Locked(_)) if binlog.wait => {
@@ -299,9 +303,7 @@ fn open(options: &Options, mut clock: Clock) -> Result<Recovered, Failure> {
         locked => locked,
     };
     let (storage, notices) = locked.map_err(unusable)?;
-    for notice in notices {
-        log::warning(format_args!("{notice}"));
-    }
+    warn_of(&notices);
     // The rest of a delay is measured by the system's clock, which may have been set
     // while we waited for the lock.
     clock.set();
@@ -310,9 +312,7 @@ fn open(options: &Options, mut clock: Clock) -> Result<Recovered, Failure> {
     let mut engine = Engine::new(config(max_memory), clock.now());
     let opened = binlog::recovery::recover(storage, binlog.sync, binlog.segment_size, &mut engine)
         .map_err(unusable)?;
-    for notice in &opened.notices {
-        log::warning(format_args!("{notice}"));
-    }
+    warn_of(&opened.notices);
     engine.set_next_id(opened.next_id);
     let behind = engine.latest_restored.since(clock.now()).as_secs();
     if behind > 0 {

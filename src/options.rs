@@ -163,8 +163,8 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Invocation
         return Ok(Invocation::Version);
     }
     let mut warnings = Vec::new();
-    let port = last("p").map_or(Ok(DEFAULT_PORT), |port| find_port(&port));
-    let port = port.map_err(|message| format!("-p: {message}"))?;
+    let found = last("p").map_or(Ok(DEFAULT_PORT), |port| find_port(&port));
+    let port = found.map_err(|message| format!("-p: {message}"))?;
     let mut listen = Vec::new();
     for text in given.opt_strs("l") {
         let address = Address::new(&to_os(&text), port);
@@ -176,6 +176,7 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Invocation
     // What an option says, read in this way; an error names the option.
     let size = |flag| value(flag, last(flag), "size", bytes);
     let count = |flag, what| value(flag, last(flag), what, number::<NonZeroUsize>);
+    let time = |flag, what| value(flag, last(flag), what, number::<u32>);
     let max_job_size = match size("z")? {
         Some(size) if size > MAX_JOB_SIZE.into() => {
             warnings.push(format!("-z {size}: lowered to {MAX_JOB_SIZE} bytes"));
@@ -183,15 +184,8 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Invocation
         }
         size => size.map_or(65535, |size| size as u32),
     };
-    let idle_timeout = last("idle-timeout");
-    let idle_timeout = value(
-        "idle-timeout",
-        idle_timeout,
-        "time in seconds",
-        number::<u32>,
-    )?;
-    let idle_timeout = idle_timeout.filter(|seconds| *seconds > 0);
-    let sync = match value("f", last("f"), "time in milliseconds", number::<u32>)? {
+    let idle_seconds = time("idle-timeout", "time in seconds")?.filter(|seconds| *seconds > 0);
+    let sync = match time("f", "time in milliseconds")? {
         _ if last_position("F") > last_position("f") => SyncMode::Never,
         Some(0) => SyncMode::Always,
         millis => SyncMode::Every(Duration::from_millis(millis.unwrap_or(50).into())),
@@ -231,7 +225,7 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Invocation
         max_connections_per_address: count("max-connections-per-address", "number of connections")?,
         max_memory: size("max-memory")?,
         max_jobs_per_tube: count("max-jobs-per-tube", "number of jobs")?,
-        idle_timeout: idle_timeout.map(|seconds| Duration::from_secs(seconds.into())),
+        idle_timeout: idle_seconds.map(|seconds| Duration::from_secs(seconds.into())),
         binlog,
         segment_size,
         verbosity: given.opt_count("V"),

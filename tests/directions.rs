@@ -53,8 +53,8 @@ fn read(root: &str, folder: &Path, above: &[String], names: &mut Names) {
 fn named_in(text: &str, root: &str, to_the_root: &str) -> BTreeSet<String> {
     let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or("");
     let lines = code.lines().map(str::trim);
-    let code: String = lines.filter(|line| !line.starts_with("//")).collect();
-    let code = code.replace(to_the_root, root);
+    let text: String = lines.filter(|line| !line.starts_with("//")).collect();
+    let code = text.replace(to_the_root, root);
     let word = |text: &str| -> String {
         let is_word = |letter: &char| letter.is_alphanumeric() || *letter == '_';
         text.trim().chars().take_while(is_word).collect()

@@ -81,9 +81,10 @@ impl Binlog {
     pub fn make_room_to_copy(&self, put: u64) -> Result<(), Error> {
         let _room = self.tail().wait_for_room(put);
         let has_room = || self.tail().has_prepared_for(put);
-        match has_room() || self.await_files(put).is_ok() && has_room() {
-            true => Ok(()),
-            false => Err(self.error()),
+        if has_room() || self.await_files(put).is_ok() && has_room() {
+            Ok(())
+        } else {
+            Err(self.error())
         }
     }
 
@@ -138,9 +139,10 @@ impl Binlog {
             !is_over && (is_long || !tail.admits(put))
         };
         let tail = locked(self.files_changed.wait_while(tail, waits));
-        match tail.upkeep.is_closed {
-            true => Err(Failed),
-            false => Ok(()),
+        if tail.upkeep.is_closed {
+            Err(Failed)
+        } else {
+            Ok(())
         }
     }
 

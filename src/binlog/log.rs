@@ -319,9 +319,10 @@ impl Binlog {
         let is_sync_due = queue.sync_due.take_if(|due| *due <= now).is_some();
         drop(queue);
         self.write(writer)?;
-        match is_sync_due {
-            true => self.sync_up_to(Lsn(self.durable.load(Ordering::Acquire))),
-            false => Ok(()),
+        if is_sync_due {
+            self.sync_up_to(Lsn(self.durable.load(Ordering::Acquire)))
+        } else {
+            Ok(())
         }
     }
 }
@@ -427,9 +428,10 @@ impl Writer {
             return self.flush(body, binlog);
         }
         self.gathered.extend_from_slice(body);
-        match self.gathered.len() >= GATHER {
-            true => self.flush(&[], binlog),
-            false => Ok(()),
+        if self.gathered.len() >= GATHER {
+            self.flush(&[], binlog)
+        } else {
+            Ok(())
         }
     }
 

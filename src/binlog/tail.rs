@@ -388,10 +388,10 @@ impl Tail {
             }
             let Some(id) = self.live.next_in_oldest() else {
                 // Much garbage at once can make several segments obsolete.
-                match self.note_obsolete() && !is_for_put {
-                    true => continue,
-                    false => return,
+                if !self.note_obsolete() || is_for_put {
+                    return;
                 }
+                continue;
             };
             // `None`: the job is deleted.
             let Some(job) = jobs.stored(id) else {
@@ -576,9 +576,10 @@ impl Tail {
         let count = self.prepared.len();
         let newest = self.live.newest();
         let is_wanted = newest.used_bytes >= newest.file_bytes / 2 || waiting.is_some();
-        let (wanted, most) = match full > short {
-            true => (most, most),
-            false => (LEFT_BY_PUT + usize::from(is_wanted), LEFT_BY_PUT + 1),
+        let (wanted, most) = if full > short {
+            (most, most)
+        } else {
+            (LEFT_BY_PUT + usize::from(is_wanted), LEFT_BY_PUT + 1)
         };
         if let Some((_, after)) = self.obsolete.front()
             && *after <= synced_to

@@ -177,9 +177,10 @@ impl Client {
     pub fn start_flush(self: &Arc<Self>) -> io::Result<()> {
         self.commit();
         let mut outbox = self.outbox();
-        let may_read = match outbox.waiting.is_empty() {
-            true => outbox.ready.is_empty(),
-            false => outbox.fits(&self.stream),
+        let may_read = if outbox.waiting.is_empty() {
+            outbox.ready.is_empty()
+        } else {
+            outbox.fits(&self.stream)
         };
         if may_read {
             outbox.worker = WorkerState::Reading;

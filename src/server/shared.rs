@@ -384,9 +384,10 @@ impl Shared {
                 leaving.extend(found.map(|id| (id, now + LEAVES_WITHIN)));
             });
         }
-        let end = match leaving.contains_key(&asker) {
-            true => asker,
-            false => NOBODY,
+        let end = if leaving.contains_key(&asker) {
+            asker
+        } else {
+            NOBODY
         };
         let leavers = leaving.range(..end).map(|(id, until)| (*id, *until));
         leavers.filter(|(_, until)| *until > now).collect()

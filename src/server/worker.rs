@@ -125,9 +125,10 @@ impl<'a> Worker<'a> {
         loop {
             let holds_much = self.input.held() > 0 || self.batch.is_large();
             let trims = holds_much && !has_trimmed;
-            let timeout = match trims {
-                true => Some(BUFFER_TIMEOUT),
-                false => self.shared.limits.idle_timeout,
+            let timeout = if trims {
+                Some(BUFFER_TIMEOUT)
+            } else {
+                self.shared.limits.idle_timeout
             };
             let stream = &self.client.stream;
             if self.read_timeout != timeout {

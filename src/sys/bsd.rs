@@ -50,14 +50,14 @@ impl HangupList {
         // socket can hold.
         let (flags, lowest) = (EvFlags::EV_ADD | EvFlags::EV_CLEAR, i32::MAX as isize);
         let (socket, fflags) = (socket.as_raw_fd() as usize, FilterFlag::NOTE_LOWAT);
-        let event = EventFilter::EVFILT_READ;
-        let event = KEvent::new(socket, event, flags, fflags, lowest, number as isize);
+        let reads = EventFilter::EVFILT_READ;
+        let event = KEvent::new(socket, reads, flags, fflags, lowest, number as isize);
         self.0.kevent(&[event], &mut [], None).map(drop)
     }
 
     pub fn take(&self) -> Vec<u64> {
-        let (none, no_flags) = (EventFilter::EVFILT_READ, EvFlags::empty());
-        let none = KEvent::new(0, none, no_flags, FilterFlag::empty(), 0, 0);
+        let (reads, no_flags) = (EventFilter::EVFILT_READ, EvFlags::empty());
+        let none = KEvent::new(0, reads, no_flags, FilterFlag::empty(), 0, 0);
         let at_once = libc::timespec {
             tv_sec: 0,
             tv_nsec: 0,
@@ -65,10 +65,10 @@ impl HangupList {
         let mut gone = Vec::new();
         loop {
             let mut events = [none; AT_ONCE];
-            let count = self.0.kevent(&[], &mut events, Some(at_once));
-            let count = count.expect("the list is open");
-            let ended = events[..count].iter();
-            let ended = ended.filter(|event| event.flags().contains(EvFlags::EV_EOF));
+            let found = self.0.kevent(&[], &mut events, Some(at_once));
+            let count = found.expect("the list is open");
+            let has_ended = |event: &&KEvent| event.flags().contains(EvFlags::EV_EOF);
+            let ended = events[..count].iter().filter(has_ended);
             gone.extend(ended.map(|event| event.udata() as u64));
             if count < AT_ONCE {
                 return gone;

@@ -84,9 +84,8 @@ mod glibc {
 
         /// Has the system empty the pages that lie wholly inside.
         fn empty(&self) {
-            let page = sysconf(SysconfVar::PAGE_SIZE).ok().flatten();
-            let page = page.and_then(|size| usize::try_from(size).ok());
-            let page = page.expect("pages have a size");
+            let size = sysconf(SysconfVar::PAGE_SIZE).ok().flatten();
+            let page = size.expect("pages have a size") as usize;
             let before = self.start.addr().next_multiple_of(page) - self.start.addr();
             let pages = self.size.saturating_sub(before) / page * page;
             // SAFETY: these pages lie inside a piece of memory that is ours, and in which

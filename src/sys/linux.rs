@@ -60,8 +60,8 @@ impl HangupList {
         loop {
             let mut events = [EpollEvent::empty(); AT_ONCE];
             // It does not wait, so no signal interrupts it.
-            let count = self.0.wait(&mut events, EpollTimeout::ZERO);
-            let count = count.expect("the list is open");
+            let found = self.0.wait(&mut events, EpollTimeout::ZERO);
+            let count = found.expect("the list is open");
             gone.extend(events[..count].iter().map(EpollEvent::data));
             if count < AT_ONCE {
                 return gone;

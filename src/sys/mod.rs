@@ -58,8 +58,8 @@ pub fn receive(socket: BorrowedFd<'_>, buffer: &mut Vec<u8>, most: usize) -> io:
     let room = buffer.spare_capacity_mut();
     let most = room.len().min(most);
     // SAFETY: the kernel writes at most `most` bytes, into memory that is ours.
-    let count = unsafe { libc::recv(socket.as_raw_fd(), room.as_mut_ptr().cast(), most, 0) };
-    let count = usize::try_from(count).map_err(|_| io::Error::last_os_error())?;
+    let received = unsafe { libc::recv(socket.as_raw_fd(), room.as_mut_ptr().cast(), most, 0) };
+    let count = usize::try_from(received).map_err(|_| io::Error::last_os_error())?;
     // SAFETY: the kernel has just written `count` bytes after the previous ones,
     // within the capacity.
     unsafe { buffer.set_len(buffer.len() + count) };

@@ -123,9 +123,10 @@ fn spread(values: &[f64]) -> Spread {
 /// `median (lowest - highest)`.
 fn told(spread: &Spread) -> String {
     let [median, lowest, highest] = [spread.median, spread.lowest, spread.highest].map(short);
-    match lowest == highest {
-        true => median,
-        false => format!("{median} ({lowest} - {highest})"),
+    if lowest == highest {
+        median
+    } else {
+        format!("{median} ({lowest} - {highest})")
     }
 }
 

@@ -90,8 +90,8 @@ fn launch(command: &str, cpus: &[CpuSet; 2], port: Port) -> support::Server {
     let command = command.replace("{port}", &port.number.to_string());
     pin(server);
     // Whatever ends this program, it ends the server, too.
-    let mut shell = Command::new("setpriv");
-    let shell = shell.args(["--pdeathsig", "KILL", "sh", "-c"]);
+    let mut setpriv = Command::new("setpriv");
+    let shell = setpriv.args(["--pdeathsig", "KILL", "sh", "-c"]);
     let process = support::Server::listening_on(shell.arg(format!("exec {command}")), port);
     pin(clients);
     process
@@ -107,8 +107,8 @@ static ALLOWED: LazyLock<CpuSet> =
 
 /// The CPUs of the clients, and those of the server.
 fn cpus(place: Place) -> [CpuSet; 2] {
-    let all = (0..CpuSet::count()).filter(|&cpu| ALLOWED.is_set(cpu) == Ok(true));
-    let all: Vec<usize> = all.collect();
+    let allowed = (0..CpuSet::count()).filter(|&cpu| ALLOWED.is_set(cpu) == Ok(true));
+    let all: Vec<usize> = allowed.collect();
     let (first, others) = all.split_at(1);
     let of = |cpus: &[usize]| {
         let mut set = CpuSet::new();
@@ -130,8 +130,8 @@ impl Busy {
     pub fn start(count: usize) -> Busy {
         pin(&ALLOWED);
         let spin = |_| {
-            let mut shell = Command::new("setpriv");
-            let shell = shell.args(["--pdeathsig", "KILL", "sh", "-c", "while :; do :; done"]);
+            let mut setpriv = Command::new("setpriv");
+            let shell = setpriv.args(["--pdeathsig", "KILL", "sh", "-c", "while :; do :; done"]);
             shell.stdin(Stdio::null()).spawn().expect("a shell")
         };
         Busy((0..count).map(spin).collect())

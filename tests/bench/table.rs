@@ -71,9 +71,10 @@ const FULL: &[&str] = &[
 /// Runs a table and prints it line by line. Returns how many goals were missed.
 pub fn run(quick: bool, servers: &[String], rounds: usize) -> usize {
     let full = FULL.iter().map(|&load| (load, &[][..]));
-    let table: Vec<(&str, &[Goal])> = match quick {
-        true => QUICK.to_vec(),
-        false => full.collect(),
+    let table: Vec<(&str, &[Goal])> = if quick {
+        QUICK.to_vec()
+    } else {
+        full.collect()
     };
     let mut missed = 0;
     for (load, goals) in table {
@@ -82,9 +83,12 @@ pub fn run(quick: bool, servers: &[String], rounds: usize) -> usize {
         let rows = report::compare(options.scenario, &options.load, servers, rounds);
         for row in rows {
             let goal = goals.iter().find(|(figure, _)| *figure == row.name);
-            let verdict = goal.map(|&(_, most)| match row.ours() <= most {
-                true => format!("at most {most}: met"),
-                false => format!("at most {most}: MISSED"),
+            let verdict = goal.map(|&(_, most)| {
+                if row.ours() <= most {
+                    format!("at most {most}: met")
+                } else {
+                    format!("at most {most}: MISSED")
+                }
             });
             missed += usize::from(goal.is_some_and(|&(_, most)| row.ours() > most));
             let line = format!("{} {}", row.line(), verdict.unwrap_or_default());

@@ -8,8 +8,8 @@ use support::{PROGRAM, beanstalkd, left_out};
 /// Runs the bench on the daemon, and perhaps on another server.
 fn bench(arguments: &str, theirs: Option<&str>) -> Output {
     let ours = format!("'{}' -l 127.0.0.1 -p {{port}}", *PROGRAM);
-    let mut bench = Command::new(env!("CARGO_BIN_EXE_bench"));
-    let bench = bench.args(["--ours", &ours]).args(arguments.split(' '));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bench"));
+    let bench = command.args(["--ours", &ours]).args(arguments.split(' '));
     let theirs = theirs.into_iter().flat_map(|theirs| ["--theirs", theirs]);
     bench.args(theirs).output().expect("the bench")
 }

@@ -22,8 +22,8 @@ fn start(disk: &Disk, clock: Time) -> (Engine, Arc<Binlog>) {
     };
     let mut engine = Engine::new(config, clock);
     let disk = Arc::new(disk.clone());
-    let opened = recovery::recover(disk, SyncMode::Always, 4096, &mut engine);
-    let opened = opened.unwrap_or_else(|error| panic!("{error}"));
+    let recovered = recovery::recover(disk, SyncMode::Always, 4096, &mut engine);
+    let opened = recovered.unwrap_or_else(|error| panic!("{error}"));
     (engine, opened.binlog)
 }
 

@@ -99,8 +99,8 @@ fn run(seed: u64, traffic: Traffic, is_filled: bool) -> u64 {
 #[test]
 fn a_power_cut_loses_nothing_acknowledged_if_every_write_is_synced() {
     let seeds = search::seeds(1..13);
-    let examined = seeds.map(|seed| run(seed, SMALL, seed % 3 == 0) + run(seed, MIXED, true));
-    let examined: u64 = examined.sum();
+    let counts = seeds.map(|seed| run(seed, SMALL, seed % 3 == 0) + run(seed, MIXED, true));
+    let examined: u64 = counts.sum();
     println!("{examined} power cuts");
     assert!(examined > 1000);
 }

@@ -279,8 +279,8 @@ fn failing_starts(disk: &Disk, jobs: &Jobs, kind: ErrorKind) -> impl Iterator<It
         let copy = disk.state().kill();
         copy.fail_at(operation, kind);
         let opened = start(&copy);
-        let error = opened.map(|opened| assert_eq!(&opened.jobs, jobs)).err();
-        let error = error.map_or(String::new(), |error| error.to_string());
+        let failed = opened.map(|opened| assert_eq!(&opened.jobs, jobs)).err();
+        let error = failed.map_or(String::new(), |error| error.to_string());
         let (told, _) = error.split_once(" in the").unwrap_or_default();
         Some(format!("{}: {told}", copy.failed()?))
     })

@@ -410,8 +410,8 @@ impl State {
     /// Where a file shares these blocks, it gets others: only the copy uses the
     /// old ones from now on.
     fn unshare(&mut self, file: usize, blocks: Range<u64>) -> io::Result<()> {
-        let shared = self.files[file].shared.range(blocks);
-        let shared: Vec<u64> = shared.copied().collect();
+        let blocks_there = self.files[file].shared.range(blocks);
+        let shared: Vec<u64> = blocks_there.copied().collect();
         let more = shared.len() as u64 * BLOCK;
         self.must_have_room(more)?;
         self.copies += more;

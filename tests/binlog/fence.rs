@@ -165,9 +165,10 @@ impl Storage for Machine {
     }
 
     fn check_lock(&self) -> io::Result<()> {
-        match self.shared.holder.load(Ordering::SeqCst) == self.number {
-            true => Ok(()),
-            false => Err(io::Error::other("another machine has it")),
+        if self.shared.holder.load(Ordering::SeqCst) == self.number {
+            Ok(())
+        } else {
+            Err(io::Error::other("another machine has it"))
         }
     }
 }
@@ -439,8 +440,8 @@ fn a_late_removal_of_copies_loses_nothing_of_the_server_that_takes_over() {
             tried += 1;
             shared.holder.store(3, Ordering::SeqCst);
             remove_prepared(&shared.disk);
-            let third = Machine::new(&shared, 3).open();
-            let third = third.unwrap_or_else(|error| panic!("{stop} {operation}: {error}"));
+            let started = Machine::new(&shared, 3).open();
+            let third = started.unwrap_or_else(|error| panic!("{stop} {operation}: {error}"));
             assert_eq!(third.jobs, jobs, "{stop} {operation}");
         }
     }

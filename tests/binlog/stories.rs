@@ -48,9 +48,10 @@ impl Story {
                 let show = |name: &String| {
                     let bytes = self.disk.contents(name);
                     let is_used = bytes.iter().any(|byte| *byte != 0);
-                    match name.contains("spare") && is_used {
-                        true => format!("{name}: {} bytes, used before", bytes.len()),
-                        false => format!("{name}: {}", in_words(&bytes)),
+                    if name.contains("spare") && is_used {
+                        format!("{name}: {} bytes, used before", bytes.len())
+                    } else {
+                        format!("{name}: {}", in_words(&bytes))
                     }
                 };
                 return names.iter().map(show).collect();

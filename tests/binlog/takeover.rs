@@ -161,9 +161,10 @@ impl Layout {
     }
 
     fn int(&self, number: u64, len: usize) -> Vec<u8> {
-        match self.is_big_endian {
-            true => number.to_be_bytes()[8 - len..].to_vec(),
-            false => number.to_le_bytes()[..len].to_vec(),
+        if self.is_big_endian {
+            number.to_be_bytes()[8 - len..].to_vec()
+        } else {
+            number.to_le_bytes()[..len].to_vec()
         }
     }
 }

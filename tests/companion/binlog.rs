@@ -32,8 +32,8 @@ fn written_by_ours() -> Scene {
 /// What a server that starts on this directory of a scene knows: all jobs, in their
 /// order and states. Of the buried ones, the second was buried first.
 fn expect_all_jobs(server: &Path, scene: &Scene, name: &str, next_id: u64) {
-    let path = scene.folder.join(name);
-    let path = path.to_str().expect("letters");
+    let joined = scene.folder.join(name);
+    let path = joined.to_str().expect("letters");
     let server = Server::launch(server, ["-b", path, "-f", "0"]);
     Scene::at(server.port()).tell(&format!(
         r"

@@ -63,8 +63,8 @@ impl Console {
 fn page_files() -> Vec<(String, String)> {
     let folder = "src/companion/commands/console/page";
     let files = fs::read_dir(source(folder)).expect("a folder");
-    let names = files.map(|file| file.expect("a file").file_name().into_string());
-    let names = names.map(|name| name.expect("letters"));
+    let found = files.map(|file| file.expect("a file").file_name().into_string());
+    let names = found.map(|name| name.expect("letters"));
     names
         .map(|name| (name.clone(), text_of(&format!("{folder}/{name}"))))
         .collect()
@@ -123,8 +123,8 @@ fn head_is_answered_like_get_without_a_body() {
     let scene = Scene::ours();
     let console = Console::start(&scene, "");
     for (path, expected) in [("/", "200"), ("/style.css", "200"), ("/no", "404")] {
-        let head = format!("HEAD {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
-        let head = http(console.port, &head);
+        let request = format!("HEAD {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        let head = http(console.port, &request);
         assert_eq!(status(&head), expected, "{path}");
         let got = console.get(path);
         assert_eq!(
@@ -331,13 +331,14 @@ fn jobs_are_found_by_state_and_body_text_in_pages() {
             .get("/api/jobs?tube=mail")
             .contains("\"listed\":true");
         // Without a list, only the next jobs of each state and their neighbours are shown.
-        let pages: &[_] = match lists {
-            true => &[
+        let pages: &[_] = if lists {
+            &[
                 ("", 50, "\"51\""),
                 ("&from=51", 50, "\"101\""),
                 ("&from=101", 20, ""),
-            ],
-            false => &[("", 17, "null,")],
+            ]
+        } else {
+            &[("", 17, "null,")]
         };
         let of_all = [("&state=buried", 1, ""), ("&text=body+11", 11, "")];
         for (query, count, next) in pages.iter().chain(&of_all) {

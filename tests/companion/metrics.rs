@@ -129,8 +129,8 @@ fn the_alert_rules_and_the_dashboard_name_metrics_that_exist() {
     let dashboard = text_of("src/packaging/grafana-dashboard.json");
     for text in [&rules, &dashboard] {
         let is_end = |c: char| !c.is_ascii_lowercase() && c != '_';
-        let named = text.split("beanstalk_").skip(1);
-        let named: HashSet<&str> = named.filter_map(|name| name.split(is_end).next()).collect();
+        let parts = text.split("beanstalk_").skip(1);
+        let named: HashSet<&str> = parts.filter_map(|name| name.split(is_end).next()).collect();
         assert!(named.len() > 9, "{named:?}");
         for name in named {
             let is_known = written.contains(&format!("\nbeanstalk_{name}"))

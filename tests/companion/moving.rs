@@ -110,8 +110,8 @@ fn a_load_that_was_killed_continues_from_its_note() {
             "{\"tube\":\"t\",\"state\":\"ready\",\"pri\":1,\"delay\":0,\"ttr\":1,\"body\":\"\"}\n";
         let begin = format!("{{\"beanpole-dump\":1}}\n{}", job.repeat(500));
         let end = format!("{job}{{\"beanpole-dump-end\":1,\"jobs\":501}}\n");
-        let mut load = scene.shell("exec beanpole load --note note");
-        let mut load = load.stdin(Stdio::piped()).spawn().expect("it starts");
+        let mut command = scene.shell("exec beanpole load --note note");
+        let mut load = command.stdin(Stdio::piped()).spawn().expect("it starts");
         let mut input = load.stdin.take().expect("it is piped");
         input.write_all(begin.as_bytes()).expect("it reads");
         assert_eq!(scene.wait_for_file("note"), "502\n");

@@ -47,8 +47,8 @@ impl Screen {
         session.current_dir(command.get_current_dir().expect("a folder"));
         session.stdin(stdio()).stdout(stdio()).stderr(stdio());
         let child = session.spawn().expect("the program starts");
-        let parser = vt100::Parser::new(size(rows), size(columns), 0);
-        let parser = Arc::new(Mutex::new(parser));
+        let empty = vt100::Parser::new(size(rows), size(columns), 0);
+        let parser = Arc::new(Mutex::new(empty));
         let mut output = File::from(master.try_clone().expect("a copy"));
         let shared = parser.clone();
         thread::spawn(move || {

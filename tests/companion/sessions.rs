@@ -69,8 +69,8 @@ impl Part {
 fn play(file: &str) {
     let text = text_of(&format!("{FOLDER}/{file}.txt"));
     let wanted = env::var("SESSION").unwrap_or_default();
-    let parts = text.split("\n## ").skip(1);
-    let mut parts: Vec<Part> = parts.map(|text| Part::read(file, text)).collect();
+    let texts = text.split("\n## ").skip(1);
+    let mut parts: Vec<Part> = texts.map(|text| Part::read(file, text)).collect();
     parts.retain(|part| part.name.contains(&wanted));
     let programs = servers();
     thread::scope(|scope| {
@@ -95,8 +95,8 @@ macro_rules! sessions {
 
         #[test]
         fn every_file_is_played() {
-            let files = fs::read_dir(source(FOLDER)).expect("the folder of the sessions");
-            let files = files.map(|file| file.expect("a file").file_name());
+            let entries = fs::read_dir(source(FOLDER)).expect("the folder of the sessions");
+            let files = entries.map(|file| file.expect("a file").file_name());
             let mut names: Vec<_> = files.map(|file| file.into_string().expect("letters")).collect();
             names.sort();
             assert_eq!(names, [$(concat!(stringify!($file), ".txt")),*]);

@@ -112,8 +112,8 @@ pub fn http(port: u16, request: &str) -> String {
 
 /// The port in the line with which a process says where it serves HTTP.
 pub fn http_port(process: &Server) -> u16 {
-    let line = process.log_line("serving http://");
-    let line = line.trim_end_matches("/metrics").trim_end_matches('/');
+    let logged = process.log_line("serving http://");
+    let line = logged.trim_end_matches("/metrics").trim_end_matches('/');
     let (_, port) = line.rsplit_once(':').expect("an address");
     port.parse().expect("a port")
 }

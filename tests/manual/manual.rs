@@ -204,8 +204,8 @@ fn each_picture_has_the_words_of_its_text_version() {
         let Some(name) = mark.and_then(|mark| mark.strip_prefix(PICTURE)) else {
             continue;
         };
-        let display = manual.text.lines().skip(index + 2);
-        let display = display.take_while(|&line| line != ".Ed");
+        let rest = manual.text.lines().skip(index + 2);
+        let display = rest.take_while(|&line| line != ".Ed");
         let letters: String = display.map(|line| shown(line) + "\n").collect();
         let drawing = text_of(&format!("man/pictures/{name}.svg"));
         let texts = drawing.split("<text").skip(1).map(|text| {

@@ -149,8 +149,8 @@ impl Evidence {
             self.stories += &text_of(&path);
             return true;
         }
-        let text = fs::read_to_string(source(name)).ok();
-        let text = text.filter(|_| name.contains('/'));
+        let file = fs::read_to_string(source(name)).ok();
+        let text = file.filter(|_| name.contains('/'));
         self.other_tests += text.as_deref().unwrap_or_default();
         text.is_some()
     }

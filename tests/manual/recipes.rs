@@ -21,8 +21,8 @@ const RECIPES: [&str; 7] = [
 
 /// The recipes: the title and the lines of each.
 fn recipes() -> Vec<(&'static str, Vec<&'static str>)> {
-    let section = PAGE.split("\n.Sh RECIPES\n").nth(1).unwrap();
-    let section = section.split("\n.Sh ").next().unwrap();
+    let rest = PAGE.split("\n.Sh RECIPES\n").nth(1).unwrap();
+    let section = rest.split("\n.Sh ").next().unwrap();
     let recipes = section.split(".Ss ").skip(1).map(|recipe| {
         let mut lines = recipe.lines();
         (lines.next().unwrap(), lines.collect())
@@ -34,8 +34,8 @@ fn recipes() -> Vec<(&'static str, Vec<&'static str>)> {
 fn displays(title: &str) -> impl Iterator<Item = Vec<&'static str>> {
     let recipes = recipes();
     let (_, lines) = recipes.into_iter().find(|(one, _)| *one == title).unwrap();
-    let whole = lines.join("\n");
-    let whole: &'static str = Box::leak(whole.into_boxed_str());
+    let text = lines.join("\n");
+    let whole: &'static str = Box::leak(text.into_boxed_str());
     let displays = whole.split(".Bd -literal -offset indent\n").skip(1);
     displays.map(|display| display.split("\n.Ed").next().unwrap().lines().collect())
 }

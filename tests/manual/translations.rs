@@ -134,8 +134,8 @@ fn is_punctuation(word: &str) -> bool {
 
 /// The numbers on a line, with powers and points: 2^31, 1.12.
 fn numbers(line: &str) -> impl Iterator<Item = String> {
-    let numbers = line.split(|c: char| !c.is_ascii_digit() && c != '.' && c != '^');
-    let numbers = numbers.map(|number| number.trim_matches(['.', '^']));
+    let parts = line.split(|c: char| !c.is_ascii_digit() && c != '.' && c != '^');
+    let numbers = parts.map(|number| number.trim_matches(['.', '^']));
     numbers.filter(|it| !it.is_empty()).map(str::to_owned)
 }
 

@@ -185,9 +185,10 @@ impl Model {
                 let reply = if is_taken { "NOT_FOUND" } else { "TOUCHED" };
                 self.change_held(client, id, reply, |job| {
                     let until = now + job.ttr * SECOND;
-                    job.state = match is_taken {
-                        true => State::Ready,
-                        false => State::Reserved { by: client, until },
+                    job.state = if is_taken {
+                        State::Ready
+                    } else {
+                        State::Reserved { by: client, until }
                     };
                     "touch"
                 })
@@ -416,9 +417,10 @@ impl Model {
     fn kick(&mut self, tube: &str, bound: usize) -> String {
         let buried = self.next_buried(tube).is_some();
         for kicked in 0..bound {
-            let next = match buried {
-                true => self.next_buried(tube),
-                false => self.next_delayed(tube),
+            let next = if buried {
+                self.next_buried(tube)
+            } else {
+                self.next_delayed(tube)
             };
             match next.map(|job| job.id) {
                 Some(id) => self.kick_one(id),

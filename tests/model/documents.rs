@@ -122,9 +122,10 @@ impl Model {
             facts += &format!("puts-refused: {}\n", tube.refused);
             text += &format!("- {{{}}}\n", facts.trim_end().replace('\n', ", "));
         }
-        let key = match text.is_empty() {
-            true => "tubes: []",
-            false => "tubes:",
+        let key = if text.is_empty() {
+            "tubes: []"
+        } else {
+            "tubes:"
         };
         let next = those.get(most).map_or(0, |tube| tube.number);
         document(&format!("{key}\n{text}next: {next}\n"))
@@ -178,10 +179,7 @@ impl Model {
             ];
             text += &format!("- {{{}}}\n", facts.concat().join(", "));
         }
-        let jobs_key = match text.is_empty() {
-            true => "jobs: []",
-            false => "jobs:",
-        };
+        let jobs_key = if text.is_empty() { "jobs: []" } else { "jobs:" };
         let next = jobs.next().map_or(0, |(job, _)| job.id);
         document(&format!("{jobs_key}\n{text}next: {next}\n"))
     }
@@ -208,9 +206,10 @@ impl Model {
                 one.reserves,
             );
         }
-        let key = match text.is_empty() {
-            true => "connections: []",
-            false => "connections:",
+        let key = if text.is_empty() {
+            "connections: []"
+        } else {
+            "connections:"
         };
         let next = those.clone().nth(most).map_or(0, |(_, one)| one.number);
         document(&format!("{key}\n{text}next: {next}\n"))

@@ -33,9 +33,10 @@ fn the_engine_answers_random_clients_as_the_model_does() {
         let repeat = format!("MODEL_SEED={seed} cargo test --test model");
         let mut world = World::new(Random::new(seed), MAX_JOB_SIZE, repeat);
         for _ in 0..STEPS {
-            match world.random.one_in(500) {
-                true => world.restart(),
-                false => world.step(),
+            if world.random.one_in(500) {
+                world.restart()
+            } else {
+                world.step()
             }
         }
     }

@@ -299,8 +299,8 @@ impl Model {
 
     /// The time of the next event of any tube, job or client.
     pub fn next_event(&self) -> Option<u64> {
-        let pauses = self.tubes.iter().filter_map(|tube| tube.pause);
-        let pauses = pauses.map(|(_, until)| until);
+        let paused = self.tubes.iter().filter_map(|tube| tube.pause);
+        let pauses = paused.map(|(_, until)| until);
         let expiries = self.jobs.iter().filter_map(Job::may_expire_at);
         let jobs = self.jobs.iter().filter_map(|job| match job.state {
             State::Delayed { until } | State::Reserved { until, .. } => Some(until),

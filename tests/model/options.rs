@@ -72,11 +72,12 @@ impl Options {
     }
 
     fn memory(&self) -> usize {
-        let keys = self.unique.iter().map(|(key, _)| key.len());
-        let keys = keys.chain(self.limit.iter().map(|(key, _)| key.len()));
-        match self.is_empty() {
-            true => 0,
-            false => OPTIONS_OVERHEAD + keys.sum::<usize>(),
+        let unique = self.unique.iter().map(|(key, _)| key.len());
+        let keys = unique.chain(self.limit.iter().map(|(key, _)| key.len()));
+        if self.is_empty() {
+            0
+        } else {
+            OPTIONS_OVERHEAD + keys.sum::<usize>()
         }
     }
 }

@@ -64,9 +64,10 @@ impl World {
         let body: String = (0..size)
             .map(|_| *random.choose(&['a', 'b', '\r', '\n']))
             .collect();
-        let end = match random.one_in(15) {
-            true => *random.choose(&["\n\r", "xx", "\r\r"]),
-            false => "\r\n",
+        let end = if random.one_in(15) {
+            *random.choose(&["\n\r", "xx", "\r\r"])
+        } else {
+            "\r\n"
         };
         let delay = *random.choose(&[0, 0, 0, 0, 1, 2, 5, u32::MAX]);
         let ttr = *random.choose(&[0, 1, 1, 2, 3, 5, 60, u32::MAX]);

@@ -189,8 +189,8 @@ impl World {
 
     /// Lets the clock tick whenever it is due, or comes late with that.
     fn pass_time(&mut self) {
-        let event = self.model.next_event().filter(|&at| at < END);
-        let event = event.unwrap_or(self.model.now);
+        let due = self.model.next_event().filter(|&at| at < END);
+        let event = due.unwrap_or(self.model.now);
         let until = match self.random.below(10) {
             0..5 => event,
             5..8 => self.model.now + self.random.below(3 * 1000) as u64 * SECOND / 1000,
@@ -284,9 +284,10 @@ impl World {
         let mut said = Vec::new();
         // In segments of any size.
         while !bytes.is_empty() {
-            let count = match self.random.one_in(3) {
-                true => 1 + self.random.below(bytes.len()),
-                false => bytes.len(),
+            let count = if self.random.one_in(3) {
+                1 + self.random.below(bytes.len())
+            } else {
+                bytes.len()
             };
             let segment: Vec<u8> = bytes.drain(..count).collect();
             said.extend(self.receive(client, &segment));
@@ -421,9 +422,10 @@ impl World {
             let (held, stored) = (settled(held, now), settled(stored.clone(), now));
             let job = self.model.jobs.iter().find(|job| job.id == id.0);
             let is_reserved = job.is_some_and(|job| matches!(job.state, State::Reserved { .. }));
-            match is_reserved {
-                true => assert!(is_same(&held, &stored), "{held:?} is not {stored:?}"),
-                false => assert_eq!(held, stored),
+            if is_reserved {
+                assert!(is_same(&held, &stored), "{held:?} is not {stored:?}")
+            } else {
+                assert_eq!(held, stored)
             }
         }
     }

@@ -40,8 +40,8 @@ impl Bound {
     fn launch(&self, options: &[&str]) -> Server {
         let tcp = self.tcp.try_clone().expect("a descriptor");
         let unix = self.unix.try_clone().expect("a descriptor");
-        let mut command = shell(TWO, options.iter().copied());
-        let command = command.stdin(OwnedFd::from(tcp));
+        let mut shell = shell(TWO, options.iter().copied());
+        let command = shell.stdin(OwnedFd::from(tcp));
         Server::spawn_as_it_is(command.stdout(OwnedFd::from(unix)))
     }
 }

@@ -86,8 +86,8 @@ fn a_directory_in_which_no_file_can_be_created_is_refused() {
     if is_root && !as_root() {
         return; // root may make files everywhere
     }
-    let nobody = User::from_name("nobody").expect("readable");
-    let nobody = nobody.filter(|_| is_root).map(|user| user.uid.as_raw());
+    let user = User::from_name("nobody").expect("readable");
+    let nobody = user.filter(|_| is_root).map(|user| user.uid.as_raw());
     chown(directory.path(), nobody, None).expect("it is ours");
     let user = nobody.map_or(&[][..], |_| &["-u", "nobody"]);
     let options = [&["-p", "0", "-b", directory.text()], user].concat();
@@ -153,8 +153,8 @@ fn beanstalkd_on_our_directory_harms_nothing() {
     let directory = Folder::new();
     let files = || {
         let entries = fs::read_dir(directory.path()).expect("a directory");
-        let names = entries.map(|entry| entry.expect("a file").file_name());
-        let names = names.map(|name| name.into_string().expect("letters"));
+        let files = entries.map(|entry| entry.expect("a file").file_name());
+        let names = files.map(|name| name.into_string().expect("letters"));
         let ours = names.filter(|name| name.starts_with("segment."));
         let read = |name: String| (fs::read(directory.join(&name)).expect("a file"), name);
         ours.map(read).collect::<BTreeSet<_>>()

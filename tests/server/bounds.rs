@@ -31,8 +31,8 @@ fn lists_for_clients_that_do_not_read_take_no_memory() {
         owner.put("");
     }
     let before = server.memory();
-    let asked = ["list-tubes\r\n", "stats\r\n", "list-jobs 0 1000\r\n"];
-    let asked = asked.map(|line| line.repeat(256));
+    let commands = ["list-tubes\r\n", "stats\r\n", "list-jobs 0 1000\r\n"];
+    let asked = commands.map(|line| line.repeat(256));
     let clients: Vec<_> = (0..30)
         .map(|number| {
             let mut client = server.connect();
@@ -121,8 +121,8 @@ fn a_job_takes_at_most_199_bytes_and_290_where_most_of_its_neighbours_are_delete
     for (kept, delay, most, rounds) in
         [(320, 0, 199, 300), (320, 1000, 199, 300), (20, 0, 290, 600)]
     {
-        let put = String::from_utf8(put(&BODY)).expect("text");
-        let put = put.replacen("put 0 0", &format!("put 0 {delay}"), 1);
+        let at_once = String::from_utf8(put(&BODY)).expect("text");
+        let put = at_once.replacen("put 0 0", &format!("put 0 {delay}"), 1);
         let server = Server::start([]);
         let mut client = server.connect();
         let mut round = |first: usize| {

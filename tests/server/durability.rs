@@ -48,8 +48,8 @@ fn work(mut client: Client, seed: usize, known: &mut Vec<Known>) -> Option<()> {
         let body = format!("{round}-{}", "x".repeat(round * 37 % 900));
         let put = format!("put 0 0 100 {}\r\n{body}", body.len());
         let inserted = try_ask(&mut client, &put)?;
-        let id = inserted.strip_prefix("INSERTED ").map(str::parse);
-        let id = id.expect("it is accepted").expect("an id");
+        let number = inserted.strip_prefix("INSERTED ").map(str::parse);
+        let id = number.expect("it is accepted").expect("an id");
         let states = vec![Some("ready")];
         known.push(Known { id, body, states });
         let reserved = try_ask(&mut client, &format!("reserve-job {id}"));

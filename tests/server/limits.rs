@@ -54,8 +54,8 @@ fn one_address_may_not_have_more_connections_than_its_limit() {
     daemon.connect().expect_end();
     daemon.log_line("closed at once: its address's limit of connections, 1, is reached");
     let (_, other) = line.rsplit_once(':').expect("a port");
-    let other = (Ipv6Addr::LOCALHOST, other.parse().expect("a number"));
-    let mut other = Client::at(other.into()).expect("it listens");
+    let address = (Ipv6Addr::LOCALHOST, other.parse().expect("a number"));
+    let mut other = Client::at(address.into()).expect("it listens");
     other.exchange("use b", "USING b");
     first.send("quit\r\n");
     first.expect_end();
@@ -433,17 +433,19 @@ fn a_connection_outlives_a_stop_and_a_continuation_of_the_process() {
 /// number of threads, so as root the daemon becomes another user. `None` if the
 /// tests for root do not run.
 pub fn start_for_thread_limits() -> Option<Server> {
-    match nix::unistd::geteuid().is_root() {
-        true => as_root().then(|| Server::start(["-u", "nobody"])),
-        false => Some(Server::start([])),
+    if nix::unistd::geteuid().is_root() {
+        as_root().then(|| Server::start(["-u", "nobody"]))
+    } else {
+        Some(Server::start([]))
     }
 }
 
 /// Sets how many threads the user of the daemon may have.
 pub fn limit_threads(daemon: &Server, most: &str) {
-    let line = match is_mighty() {
-        true => r#"setpriv --reuid nobody --regid $(id -g nobody) --clear-groups prlimit "$@""#,
-        false => r#"prlimit "$@""#,
+    let line = if is_mighty() {
+        r#"setpriv --reuid nobody --regid $(id -g nobody) --clear-groups prlimit "$@""#
+    } else {
+        r#"prlimit "$@""#
     };
     let (pid, limit) = (daemon.pid().to_string(), format!("--nproc={most}:"));
     let (status, _, stderr) = run_command(&mut shell(line, ["--pid", &pid, &limit]));

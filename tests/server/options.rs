@@ -117,17 +117,19 @@ fn a_start_at_an_unavailable_address_exits_with_status_111() {
 fn a_start_without_threads_exits_with_status_1() {
     // Root may have any number of threads, so as root the daemon becomes
     // another user.
-    let user = match nix::unistd::geteuid().is_root() {
-        true => &["-p", "0", "-u", "nobody"][..],
-        false => &["-p", "0"],
+    let user = if nix::unistd::geteuid().is_root() {
+        &["-p", "0", "-u", "nobody"][..]
+    } else {
+        &["-p", "0"]
     };
     let line = r#"ulimit -u 1 2>/dev/null || ulimit -p 1; exec "$0" "$@""#;
     let (status, _, stderr) = run_command(&mut shell(line, user.iter().copied()));
     // Root starts the log's thread before it becomes the user; for others, that
     // is the first thread that is refused.
-    let step = match nix::unistd::geteuid().is_root() {
-        true => "hearing signals",
-        false => "starting the log",
+    let step = if nix::unistd::geteuid().is_root() {
+        "hearing signals"
+    } else {
+        "starting the log"
     };
     let message = format!("error: {step}: {}", Error::from(Errno::EAGAIN));
     assert_eq!((status, last_word(&stderr)), (1, message));

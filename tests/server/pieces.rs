@@ -27,9 +27,10 @@ fn bodies_of_all_sizes_are_returned_unchanged() {
         let body = random.bytes(size);
         for in_segments in [false, true] {
             let bytes = [&put(&body)[..], b"reserve\r\n"].concat();
-            match in_segments {
-                true => send_in_segments(&mut client, &bytes, &mut random),
-                false => client.send(&bytes),
+            if in_segments {
+                send_in_segments(&mut client, &bytes, &mut random)
+            } else {
+                client.send(&bytes)
             }
             let id = client.inserted();
             let job = client.job();

@@ -34,9 +34,10 @@ fn each_promise_of_the_manual_names_tests_that_exist() {
         let proofs: Vec<_> = proofs.collect();
         assert!(!proofs.is_empty(), "no proof: {promise}");
         for proof in proofs {
-            let is_there = match proof.contains('/') {
-                true => root.join(proof).exists(),
-                false => text.contains(&format!("#[test]\nfn {proof}()")),
+            let is_there = if proof.contains('/') {
+                root.join(proof).exists()
+            } else {
+                text.contains(&format!("#[test]\nfn {proof}()"))
             };
             assert!(is_there, "{proof}");
         }

@@ -130,8 +130,8 @@ fn root_does_not_touch_a_file_that_the_user_puts_at_the_path_of_the_socket() {
     if !as_root() {
         return;
     }
-    let nobody = User::from_name("nobody").expect("readable");
-    let nobody = nobody.expect("a user").uid.as_raw();
+    let user = User::from_name("nobody").expect("readable");
+    let nobody = user.expect("a user").uid.as_raw();
     let directory = Folder::new();
     let theirs = directory.join("theirs");
     let secret = directory.join("secret");
@@ -172,8 +172,8 @@ fn root_does_not_follow_a_link_of_the_user_on_the_way_to_the_socket() {
     if !as_root() {
         return;
     }
-    let nobody = User::from_name("nobody").expect("readable");
-    let nobody = nobody.expect("a user").uid.as_raw();
+    let user = User::from_name("nobody").expect("readable");
+    let nobody = user.expect("a user").uid.as_raw();
     let directory = Folder::new();
     let [theirs, secret] = ["theirs", "secret"].map(|name| directory.join(name));
     std::fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).expect("root may");

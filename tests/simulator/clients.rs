@@ -135,10 +135,7 @@ pub fn sweep(door: &Arc<Door>, room: usize) {
 
 impl<'a> Line<'a> {
     fn connect(name: &'a str, door: &Arc<Door>, room: usize) -> Line<'a> {
-        let window = match threads::one_in(2) {
-            true => room / 2,
-            false => 0,
-        };
+        let window = if threads::one_in(2) { room / 2 } else { 0 };
         let caller = judge::caller(name);
         let (stream, peer) = Stream::pair(caller, room, window, door);
         door.call((caller, peer.clone(), stream));
@@ -172,9 +169,10 @@ impl<'a> Line<'a> {
         }
         let mut rest = &bytes[..];
         while !rest.is_empty() {
-            let count = match threads::one_in(2) {
-                true => rest.len(),
-                false => 1 + threads::below(rest.len() as u64) as usize,
+            let count = if threads::one_in(2) {
+                rest.len()
+            } else {
+                1 + threads::below(rest.len() as u64) as usize
             };
             self.peer.send(&rest[..count]);
             rest = &rest[count..];

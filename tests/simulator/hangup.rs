@@ -84,9 +84,10 @@ impl Door {
         if state.is_shut {
             return Call::End;
         }
-        match waiting.has_news() {
-            true => Call::HaveLeft,
-            false => Call::Accept(state.callers.pop_front().expect("it is not quiet")),
+        if waiting.has_news() {
+            Call::HaveLeft
+        } else {
+            Call::Accept(state.callers.pop_front().expect("it is not quiet"))
         }
     }
 

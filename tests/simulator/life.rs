@@ -167,8 +167,8 @@ fn process(plan: &Plan, life: &Life, disk: &Disk, mut legacy: Legacy, now: u64) 
         idle_timeout: plan.idle_timeout,
         segment_size: plan.segment_size,
     };
-    let shared = Shared::new(engine, Some(binlog.clone()), clock, limits).expect("memory");
-    let shared = Arc::new(shared);
+    let made = Shared::new(engine, Some(binlog.clone()), clock, limits).expect("memory");
+    let shared = Arc::new(made);
     shared.catch_up();
     let timing = shared.clone();
     let timer = thread::spawn("timer", move || timer::run(&timing));
@@ -206,9 +206,10 @@ fn process(plan: &Plan, life: &Life, disk: &Disk, mut legacy: Legacy, now: u64) 
         if let End::Later { is_killed } = end {
             // By then nothing is due any more, or the last change has only just been
             // written. The judge checks the state between the two.
-            let later = match threads::one_in(2) {
-                true => LATER,
-                false => judge::WRITTEN_WITHIN,
+            let later = if threads::one_in(2) {
+                LATER
+            } else {
+                judge::WRITTEN_WITHIN
             };
             [later, SOON].into_iter().for_each(thread::park_timeout);
             if is_killed {

@@ -139,9 +139,10 @@ impl Plan {
             are_large: random.one_in(2),
             // A server with a timeout wakes again and again, and so does one that
             // checks its lock: a long silence would have too many steps.
-            silence: match idle_timeout.is_some() || is_shared {
-                true => 20_000,
-                false => DAYS,
+            silence: if idle_timeout.is_some() || is_shared {
+                20_000
+            } else {
+                DAYS
             },
         };
         Plan {
@@ -215,9 +216,12 @@ const KINDS: [Kind; 5] = [
 fn life(habits: Habits, random: &mut Random) -> Life {
     let clients = 1 + random.below(5);
     let early = random.one_in(2);
-    let when = |random: &mut Random| match early {
-        true => 1 + random.below(60),
-        false => 1 + random.below(600),
+    let when = |random: &mut Random| {
+        if early {
+            1 + random.below(60)
+        } else {
+            1 + random.below(600)
+        }
     };
     let mut faults = Vec::new();
     let count = *random.choose(&[0, 0, 1, 1, 1, 2, 3]);
@@ -373,10 +377,7 @@ fn put(habits: Habits, random: &mut Random) -> String {
     };
     let letter = (b'a' + random.below(26) as u8) as char;
     let body: String = (0..size).map(|_| letter).collect();
-    let end = match random.one_in(20) {
-        true => "xx",
-        false => "\r\n",
-    };
+    let end = if random.one_in(20) { "xx" } else { "\r\n" };
     format!("put {priority} {delay} {ttr} {size}{options}\r\n{body}{end}")
 }
 

@@ -181,8 +181,8 @@ pub fn begin(
     let door = Arc::new(Door::default());
     if is_shared {
         // As `lease` does it: segments that another server has prepared are its own.
-        let prepared = disk.names().into_iter();
-        let prepared = prepared.filter(|name| name.starts_with("segment.spare"));
+        let names = disk.names().into_iter();
+        let prepared = names.filter(|name| name.starts_with("segment.spare"));
         prepared.for_each(|name| disk.remove_file(&name));
     }
     disk.set_descriptors(DESCRIPTORS);
@@ -418,9 +418,10 @@ fn before(disk: &Disk, kind: &'static str) {
         for (_, _, fault) in due {
             match fault {
                 Fault::Fails { is_full, for_good } => {
-                    let kind = match is_full {
-                        true => ErrorKind::StorageFull,
-                        false => ErrorKind::Other,
+                    let kind = if is_full {
+                        ErrorKind::StorageFull
+                    } else {
+                        ErrorKind::Other
                     };
                     disk.fail_at(operation, kind);
                     world.for_good = for_good.then_some(kind);
@@ -505,9 +506,10 @@ impl Storage for Drive {
             replace(true);
         }
         threads::pass();
-        match is_replaced {
-            true => Err(io::Error::other("another machine has it")),
-            false => Ok(()),
+        if is_replaced {
+            Err(io::Error::other("another machine has it"))
+        } else {
+            Ok(())
         }
     }
 }

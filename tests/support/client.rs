@@ -66,8 +66,8 @@ impl Client {
 
     /// Waits until the server has read all that was sent.
     pub fn await_read(&self) {
-        let port = self.stream().local_addr().expect("a port").port();
-        let port = format!(":{port:04X}");
+        let number = self.stream().local_addr().expect("a port").port();
+        let port = format!(":{number:04X}");
         until("all is read", || {
             let table = std::fs::read_to_string("/proc/net/tcp").expect("the connections");
             // A line has the address of one end of a connection, the address of the
@@ -197,11 +197,12 @@ impl<S: Read + Write> Client<S> {
         let size: usize = size.parse().map_err(io::Error::other)?;
         let mut body = vec![0; size + 2];
         self.0.read_exact(&mut body)?;
-        match body.split_off(size) == b"\r\n" {
-            true => Ok((line, Some(body))),
-            false => Err(io::Error::other(format!(
+        if body.split_off(size) == b"\r\n" {
+            Ok((line, Some(body)))
+        } else {
+            Err(io::Error::other(format!(
                 "{line}: a body of another length"
-            ))),
+            )))
         }
     }
 

@@ -52,8 +52,8 @@ pub fn prepare() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let status = fs::read_to_string("/proc/self/status").expect("Linux has it");
-        let ignored = u64::from_str_radix(field(&status, "SigIgn"), 16);
-        let ignored = ignored.expect("a mask in hexadecimal digits");
+        let mask = u64::from_str_radix(field(&status, "SigIgn"), 16);
+        let ignored = mask.expect("a mask in hexadecimal digits");
         for signal in [SIGHUP, SIGINT] {
             if ignored >> (signal - 1) & 1 == 1 {
                 signal_hook::flag::register(signal, Arc::default()).expect("a handler");

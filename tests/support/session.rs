@@ -136,8 +136,8 @@ impl Scene {
     /// A shell that knows the programs of this project, and runs these commands.
     pub fn shell(&self, commands: &str) -> Command {
         let own = program("beanpole").with_file_name("");
-        let path = env::var_os("PATH").unwrap_or_default();
-        let path = env::join_paths([own].into_iter().chain(env::split_paths(&path)));
+        let inherited = env::var_os("PATH").unwrap_or_default();
+        let path = env::join_paths([own].into_iter().chain(env::split_paths(&inherited)));
         let mut shell = Command::new("sh");
         shell.args(["-c", commands]).current_dir(self.folder.path());
         shell.env("PATH", path.expect("a path without colons"));

@@ -79,8 +79,8 @@ pub enum Side {
 pub fn all() -> Vec<Story> {
     let folder = "tests/transcripts";
     let entries = fs::read_dir(source(folder)).expect("the folder of the transcripts");
-    let names = entries.map(|entry| entry.expect("an entry").file_name());
-    let names = names.map(|name| name.into_string().expect("a name in UTF-8"));
+    let files = entries.map(|entry| entry.expect("an entry").file_name());
+    let names = files.map(|name| name.into_string().expect("a name in UTF-8"));
     let mut names: Vec<String> = names.filter(|name| name.ends_with(".txt")).collect();
     names.sort();
     let parse = |name: &String| Story::parse(name, &text_of(&format!("{folder}/{name}")));

@@ -180,9 +180,10 @@ impl Stage for Clockwork {
     }
 
     fn await_output(&mut self, client: &str) -> io::Result<()> {
-        match self.client(client).output.is_empty() {
-            false => Ok(()),
-            true => Err(io::Error::other("nothing came")),
+        if self.client(client).output.is_empty() {
+            Err(io::Error::other("nothing came"))
+        } else {
+            Ok(())
         }
     }
 

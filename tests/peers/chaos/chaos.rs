@@ -271,8 +271,8 @@ impl World {
         for tube in TUBES {
             client.ask(&format!("watch {tube}"));
         }
-        let counts = ["ready", "reserved", "delayed", "buried"];
-        let counts = counts.map(|state| format!("current-jobs-{state}"));
+        let states = ["ready", "reserved", "delayed", "buried"];
+        let counts = states.map(|state| format!("current-jobs-{state}"));
         while counts.iter().any(|key| client.count(key) > 0) {
             for tube in TUBES {
                 client.ask(&format!("use {tube}"));

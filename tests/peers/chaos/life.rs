@@ -147,9 +147,10 @@ impl<'a> Life<'a> {
                     job.delete = Delete::Deleted(now);
                 }
             });
-        match answer == done || may_time_out && answer == "NOT_FOUND" {
-            true => Ok(()),
-            false => Err(io::Error::other(format!("{line}: {answer}; job {number}"))),
+        if answer == done || may_time_out && answer == "NOT_FOUND" {
+            Ok(())
+        } else {
+            Err(io::Error::other(format!("{line}: {answer}; job {number}")))
         }
     }
 
@@ -228,9 +229,10 @@ impl<'a> Life<'a> {
     fn expect(&mut self, line: &str, word: &str) -> io::Result<()> {
         self.client.try_send(format!("{line}\r\n"))?;
         let answer = self.client.try_line()?;
-        match answer.starts_with(word) {
-            true => Ok(()),
-            false => Err(io::Error::other(format!("{line}: {answer}"))),
+        if answer.starts_with(word) {
+            Ok(())
+        } else {
+            Err(io::Error::other(format!("{line}: {answer}")))
         }
     }
 }

@@ -251,8 +251,8 @@ impl Duel {
 
     /// The first line in which what has come from the two is different.
     fn difference(&self) -> Option<String> {
-        let clients = self.clients.iter().zip(NAMES);
-        let mut clients = clients.filter_map(|(client, name)| Some((client.as_ref()?, name)));
+        let named = self.clients.iter().zip(NAMES);
+        let mut clients = named.filter_map(|(client, name)| Some((client.as_ref()?, name)));
         clients.find_map(|(client, name)| {
             let [ours, theirs] = client.sides.each_ref().map(|side| masked(&side.come));
             let lines = |bytes: &[u8]| bytes.split(|&byte| byte == b'\n').map(shown).collect();

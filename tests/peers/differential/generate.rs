@@ -258,9 +258,10 @@ fn garbage(random: &mut Random) -> Vec<u8> {
         1 => 400 + random.below(300),
         _ => random.below(30),
     };
-    let mut line: Vec<u8> = match random.one_in(2) {
-        true => (0..length).map(|_| random.next() as u8).collect(),
-        false => (0..length).map(|_| b' ' + random.below(95) as u8).collect(),
+    let mut line: Vec<u8> = if random.one_in(2) {
+        (0..length).map(|_| random.next() as u8).collect()
+    } else {
+        (0..length).map(|_| b' ' + random.below(95) as u8).collect()
     };
     if random.one_in(3) {
         let start = *random.choose(&["stats", "use ", "peek-", "put ", "kick", "list-tube"]);

@@ -49,8 +49,8 @@ fn masked_line(line: &[u8]) -> Vec<u8> {
         // The id of a server; that of a job is shorter.
         Some((b"id", value)) if value.len() == 16 => b"id: *\n".into(),
         Some((key, value)) => {
-            let inner = value.strip_prefix(b"\"");
-            let inner = inner.and_then(|inner| inner.strip_suffix(b"\""));
+            let quoted = value.strip_prefix(b"\"");
+            let inner = quoted.and_then(|inner| inner.strip_suffix(b"\""));
             [key, b": ", inner.unwrap_or(value), b"\n"].concat()
         }
     }

@@ -230,15 +230,15 @@ pub fn caller(name: &str) -> usize {
 
 /// The ids of all jobs.
 pub fn jobs() -> impl Iterator<Item = u64> {
-    let ids = |judge: &mut Judge| judge.model.jobs.iter().map(|job| job.id).collect();
-    let ids: Vec<_> = watch(ids).unwrap_or_default();
+    let ids_of = |judge: &mut Judge| judge.model.jobs.iter().map(|job| job.id).collect();
+    let ids: Vec<_> = watch(ids_of).unwrap_or_default();
     ids.into_iter()
 }
 
 /// How long the keys of deleted jobs stay taken.
 pub fn time_of_keys() -> Duration {
-    let until = watch(|judge| judge.model.tombstones.iter().map(|key| key.until).max());
-    let until = until.flatten().unwrap_or_default();
+    let ends = watch(|judge| judge.model.tombstones.iter().map(|key| key.until).max());
+    let until = ends.flatten().unwrap_or_default();
     Duration::from_nanos(until.saturating_sub(world::wall_clock()))
 }
 

@@ -170,8 +170,8 @@ impl Judge {
             self.note(change, done);
         }
         let number = |id: &ConnectionId| self.links.get(&id.0).copied();
-        let others = done.replies.iter();
-        let others = others.filter_map(|(id, reply)| Some((number(id)?, reply)));
+        let replies = done.replies.iter();
+        let others = replies.filter_map(|(id, reply)| Some((number(id)?, reply)));
         let said: Vec<_> = reply.into_iter().chain(others).collect();
         let mut engine: Vec<_> = said
             .iter()

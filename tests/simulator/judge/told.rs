@@ -68,8 +68,8 @@ pub fn normal(reply: &str) -> String {
     let Some(rest) = reply.strip_prefix("OK ") else {
         return reply.to_owned();
     };
-    let lines = rest.lines().skip(1);
-    let lines = lines.filter(|line| !line.starts_with("file:"));
+    let all = rest.lines().skip(1);
+    let lines = all.filter(|line| !line.starts_with("file:"));
     let without_number = |line| str::split_once(line, ", name: ").map_or(line, |(_, tube)| tube);
     let mut lines: Vec<_> = lines.map(without_number).collect();
     lines.sort_unstable();
