@@ -76,30 +76,18 @@ impl Engine {
         if let Some(key) = command_key(&command) {
             self.totals.commands[key] += 1;
         }
+        let ask = |timeout, with_stats| Ask {
+            timeout,
+            with_stats,
+        };
         Some(Outcome::Reply(match command {
             Command::Put(put) => return Some(self.put(by, put)),
             Command::Reserve => return Some(self.reserve_or_wait(by, Ask::default(), now)),
             Command::ReserveWithTimeout(timeout) => {
-                let with_stats = false;
-                return Some(self.reserve_or_wait(
-                    by,
-                    Ask {
-                        timeout,
-                        with_stats,
-                    },
-                    now,
-                ));
+                return Some(self.reserve_or_wait(by, ask(timeout, false), now));
             }
             Command::ReserveWithStats(timeout) => {
-                let with_stats = true;
-                return Some(self.reserve_or_wait(
-                    by,
-                    Ask {
-                        timeout,
-                        with_stats,
-                    },
-                    now,
-                ));
+                return Some(self.reserve_or_wait(by, ask(timeout, true), now));
             }
             Command::Kick(bound) => return Some(self.kick(by, bound, now)),
             Command::Quit => return Some(Outcome::Quit),
