@@ -17,6 +17,10 @@ fuzz_target!(|data: &[u8]| {
     let repeat = "give this input to the target again".to_string();
     let mut world = World::new(Random::told(data), 20, repeat);
     while !world.random.is_over() {
-        if world.random.one_in(200) { world.restart() } else { world.step() }
+        if world.random.one_in(200) {
+            world.restart()
+        } else {
+            world.step()
+        }
     }
 });
