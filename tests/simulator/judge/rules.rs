@@ -135,8 +135,10 @@ impl Judge {
     pub fn who_had_closed_before_is_not_there(&self, id: ConnectionId, asked_at: u64) {
         let caller = &self.callers[self.links[&id.0]];
         // Once it has hung up itself, it waits only for those that came before it. The
-        // server may have seen that before the judge was told when it was.
-        let end = if caller.is_done { id.0 } else { u64::MAX };
+        // server may have seen that before the judge was told when it was; and it closes
+        // connections itself when it has lost the lock.
+        let is_over = caller.is_done || world::is_replaced();
+        let end = if is_over { id.0 } else { u64::MAX };
         for (_, other) in self.links.range(..end) {
             let other = &self.callers[*other];
             // A stall of the process is part of the time that the server has waited.
