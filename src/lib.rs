@@ -45,13 +45,13 @@
 //! 1. The client's [`worker`](server::worker) reads the line, and gets a request
 //!    from it in `parse`.
 //! 2. It takes the one lock and has the engine execute the request:
-//!    [`Batch::execute`](server::batch::Batch::execute).
+//!    [`Batch::execute_slices`](server::batch::Batch::execute_slices).
 //! 3. The engine checks that the job is this client's, and moves it to the ready
 //!    jobs of its tube: [`Engine::execute`](engine::Engine::execute). If another
 //!    client waits for it, the engine reserves it for that one, and notes the reply
 //!    for each of the two.
 //! 4. The changes are appended to the binlog, in memory:
-//!    [`Shared::execute`](server::shared::Shared::execute). The binlog says what
+//!    [`Shared::execute_and_append`](server::shared::Shared::execute_and_append). The binlog says what
 //!    must be durable before the reply is sent:
 //!    [`Binlog::needed_for`](binlog::Binlog::needed_for) gives an LSN.
 //! 5. The lock is released, in [`Shared::unlock`](server::shared::Shared::unlock),

@@ -30,13 +30,13 @@ const GIVES_WAY: usize = 64;
 
 /// A mutex for many threads that need it for moments, and some that need it for
 /// longer. A thread that holds it must not panic.
-pub struct FairMutex<T> {
+pub struct ContendedMutex<T> {
     value: Mutex<T>,
     sleepers: Sleepers,
 }
 
 /// Holds the lock.
-pub struct FairGuard<'a, T> {
+pub struct ContendedGuard<'a, T> {
     value: MutexGuard<'a, T>,
     /// Dropped after the value, when others can have it.
     _released: Released<'a>,
@@ -55,17 +55,17 @@ struct Sleepers {
 /// Wakes one of them.
 struct Released<'a>(&'a Sleepers);
 
-impl<T> FairMutex<T> {
+impl<T> ContendedMutex<T> {
     /// A lock that guards this value.
-    pub fn new(value: T) -> FairMutex<T> {
-        FairMutex {
+    pub fn new(value: T) -> ContendedMutex<T> {
+        ContendedMutex {
             value: Mutex::new(value),
             sleepers: Sleepers::default(),
         }
     }
 
     /// Locks it for a moment.
-    pub fn lock(&self) -> FairGuard<'_, T> {
+    pub fn lock(&self) -> ContendedGuard<'_, T> {
         for _ in 0..TRIES {
             if let Some(guard) = self.try_lock() {
                 return guard;
@@ -77,7 +77,7 @@ impl<T> FairMutex<T> {
 
     /// Locks it for longer, after those that wait. Its holder should release it
     /// when another thread [waits](Self::is_awaited).
-    pub fn lock_last(&self) -> FairGuard<'_, T> {
+    pub fn lock_last(&self) -> ContendedGuard<'_, T> {
         for _ in 0..GIVES_WAY {
             if !self.is_awaited() {
                 break;
@@ -92,7 +92,7 @@ impl<T> FairMutex<T> {
         self.sleepers.count.load(Ordering::Relaxed) > 0
     }
 
-    fn try_lock(&self) -> Option<FairGuard<'_, T>> {
+    fn try_lock(&self) -> Option<ContendedGuard<'_, T>> {
         match self.value.try_lock() {
             Ok(value) => Some(self.guard(value)),
             Err(TryLockError::WouldBlock) => None,
@@ -100,8 +100,8 @@ impl<T> FairMutex<T> {
         }
     }
 
-    fn guard<'a>(&'a self, value: MutexGuard<'a, T>) -> FairGuard<'a, T> {
-        FairGuard {
+    fn guard<'a>(&'a self, value: MutexGuard<'a, T>) -> ContendedGuard<'a, T> {
+        ContendedGuard {
             value,
             _released: Released(&self.sleepers),
         }
@@ -142,7 +142,7 @@ impl Drop for Released<'_> {
     }
 }
 
-impl<T> Deref for FairGuard<'_, T> {
+impl<T> Deref for ContendedGuard<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -150,7 +150,7 @@ impl<T> Deref for FairGuard<'_, T> {
     }
 }
 
-impl<T> DerefMut for FairGuard<'_, T> {
+impl<T> DerefMut for ContendedGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
         &mut self.value
     }
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn every_thread_that_sleeps_for_the_lock_gets_it() {
-        let lock = FairMutex::new(Vec::new());
+        let lock = ContendedMutex::new(Vec::new());
         let (done, all_done) = mpsc::channel();
         scope(|threads| {
             let mut guard = lock.lock();
@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn a_thread_with_much_work_also_sleeps_until_the_lock_is_free() {
-        let lock = FairMutex::new(1);
+        let lock = ContendedMutex::new(1);
         let (done, is_done) = mpsc::channel();
         scope(|threads| {
             let guard = lock.lock();

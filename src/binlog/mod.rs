@@ -170,7 +170,7 @@ pub use log::Waiter;
 pub use tail::Room;
 
 use crate::engine::{Change, Engine, StoredJob};
-use crate::lock::FairMutex;
+use crate::lock::ContendedMutex;
 use crate::protocol::{DependsOn, JobId};
 use crate::sync::thread::Thread;
 use crate::sync::{AtomicU64, Condvar, Mutex, MutexGuard, OnceLock, Ordering};
@@ -334,7 +334,7 @@ pub struct Binlog {
     tail: Mutex<Tail>,
     /// The writer, if it is free, the threads that wait for a commit, and when the committer
     /// has to act. Held briefly.
-    commit_queue: FairMutex<CommitQueue>,
+    commit_queue: ContendedMutex<CommitQueue>,
     /// The current segment. Held by a thread while it syncs it: one at a time.
     segment: Mutex<Arc<OpenSegment>>,
     /// Up to which LSN the binlog is durable, and where it ends: copies that can

@@ -21,7 +21,7 @@ use super::storage::{File, Storage, write_again, write_zeros};
 use super::tail::{BLOCK, Prepared, Tail};
 use super::{Binlog, Failed, Jobs, Lsn, Opened, SyncMode};
 use crate::engine::StoredJob;
-use crate::lock::FairMutex;
+use crate::lock::ContendedMutex;
 use crate::protocol::JobId;
 use crate::sync::{AtomicU64, Condvar, Mutex, OnceLock};
 use std::io;
@@ -272,7 +272,7 @@ impl Opening<'_> {
             sync: self.sync,
             tail: Mutex::new(Tail::new(live, size, prepared)),
             segment: Mutex::new(writer.segment.clone()),
-            commit_queue: FairMutex::new(CommitQueue::new(writer)),
+            commit_queue: ContendedMutex::new(CommitQueue::new(writer)),
             durable: AtomicU64::new(end),
             end: AtomicU64::new(end),
             committer: OnceLock::new(),

@@ -36,6 +36,9 @@
 //! - If a tube that is not paused has both a job in its ready queue and a waiting
 //!   connection, it is among the unserved tubes, and no other connection can reserve.
 //! - Each tube's and each connection's timer is set to its next event or earlier.
+//! - Collections, states and timers name only jobs, tubes and connections that exist: each
+//!   leaves all of them before it goes. So it is found there, whatever clients do, and an
+//!   index or `expect` that does not find it has met an error of ours.
 
 mod commands;
 mod connection;

@@ -34,16 +34,13 @@ impl Body {
 
     /// The body with these bytes on the wire; `None` if they do not end in CR LF. A vector
     /// with a long body is kept as it is.
-    pub fn from_wire<W>(wire: W) -> Option<Body>
-    where
-        W: AsRef<[u8]> + Into<Arc<[u8]>> + Into<Vec<u8>>,
-    {
+    pub fn from_wire(wire: impl AsRef<[u8]> + Into<Arc<[u8]>> + Into<Vec<u8>>) -> Option<Body> {
         let bytes = wire.as_ref();
         let (is_body, is_long) = (bytes.ends_with(b"\r\n"), bytes.len() >= LONG);
+        let long = |wire, token| Bytes::Long(Arc::new(Long { wire, token }));
         is_body.then(|| {
             Body(if is_long {
-                let (wire, token) = (wire.into(), OnceLock::new());
-                Bytes::Long(Arc::new(Long { wire, token }))
+                long(wire.into(), OnceLock::new())
             } else {
                 Bytes::Short(wire.into())
             })

@@ -51,8 +51,8 @@ pub enum Next {
     AwaitDiskSpace,
     /// Another time slice, when those clients have left that had hung up before.
     AwaitLeavers,
-    /// All is done, or the replies must be sent first, because there are many.
-    Send,
+    /// The replies are posted: all is done, or there are many.
+    Post,
     /// The client waits for a job.
     Wait,
     /// The connection is to be closed.
@@ -83,7 +83,13 @@ impl Batch {
     /// Executes requests until it is time to send the replies. With `is_bulk`, workers
     /// with less to do go first. `held` bytes of what all workers hold are this
     /// client's, and do not count against its own puts.
-    pub fn execute(&mut self, shared: &Shared, id: ConnectionId, held: u64, is_bulk: bool) -> Next {
+    pub fn execute_slices(
+        &mut self,
+        shared: &Shared,
+        id: ConnectionId,
+        held: u64,
+        is_bulk: bool,
+    ) -> Next {
         loop {
             // Each time slice holds the lock once. If it turns out to be a
             // bulk batch, it lets others go first from then on.
@@ -133,7 +139,7 @@ impl Batch {
     }
 
     /// Frees its memory when it is empty.
-    pub fn trim(&mut self) {
+    pub fn shrink(&mut self) {
         (self.requests, self.replies) = Default::default();
     }
 
@@ -165,7 +171,7 @@ impl Batch {
             }
             // No two requests have the same time, so what they do has an order.
             now = now + Duration::from_nanos(1);
-            let outcome = shared.execute(state, id, request, now);
+            let outcome = shared.execute_and_append(state, id, request, now);
             self.wanted_room = None;
             match outcome {
                 Outcome::Reply(reply) => {
@@ -188,7 +194,7 @@ impl Batch {
             if self.size >= SEND_BYTES {
                 // Replies are sent before more are encoded: the client may never read
                 // them.
-                return Next::Send;
+                return Next::Post;
             }
             // The cost is counted in steps, not in time: reading the clock
             // costs as much as a short command.
@@ -198,7 +204,7 @@ impl Batch {
                 return Next::Continue;
             }
         }
-        Next::Send
+        Next::Post
     }
 }
 
@@ -295,7 +301,7 @@ mod tests {
         let shift_after = |text: &str| {
             let mut batch = Batch::default();
             push(&mut batch, text);
-            batch.execute(&shared, id, 0, false);
+            batch.execute_slices(&shared, id, 0, false);
             shared.with_lock(|state, _| state.engine.clock_shift)
         };
         assert_eq!(shift_after("peek-ready\r\n"), hour);
@@ -329,7 +335,7 @@ mod tests {
             let id = shared.with_lock(|state, _| state.engine.connect());
             let mut batch = Batch::default();
             push(&mut batch, text);
-            assert!(batch.execute(&shared, id, 0, false) == Next::Send);
+            assert!(batch.execute_slices(&shared, id, 0, false) == Next::Post);
             let (replies, needed) = batch.replies();
             (std::mem::take(replies), needed)
         };
@@ -347,17 +353,17 @@ mod tests {
         let id = shared.with_lock(|state, _| state.engine.connect());
         let mut batch = Batch::default();
         push(&mut batch, "put 0 0 60 1\r\nx\r\n");
-        assert!(batch.execute(&shared, id, 0, false) == Next::Send);
+        assert!(batch.execute_slices(&shared, id, 0, false) == Next::Post);
         batch.replies().0.clear();
         // After CHECK_EVERY requests, a time slice checks whether disk space is short.
         let changes = "reserve-job 1\r\nrelease 1 0 0\r\n".repeat(CHECK_EVERY / 2);
         while !shared.has_binlog_backpressure() {
             push(&mut batch, &changes);
-            assert!(batch.execute(&shared, id, 0, false) == Next::Send);
+            assert!(batch.execute_slices(&shared, id, 0, false) == Next::Post);
             assert_eq!(batch.replies().0.drain(..).len(), CHECK_EVERY);
         }
         push(&mut batch, &changes);
-        assert!(batch.execute(&shared, id, 0, false) == Next::Send);
+        assert!(batch.execute_slices(&shared, id, 0, false) == Next::Post);
         assert!(!shared.has_binlog_backpressure());
         assert_eq!(batch.replies().0.drain(..).len(), CHECK_EVERY);
     }
@@ -387,9 +393,9 @@ mod tests {
         };
         push(&mut batch, "use a\r\n");
         push(&mut batch, &"peek-ready\r\n".repeat(REQUESTS_AT_ONCE - 1));
-        assert!(batch.execute(&shared, id, 0, false) == Next::AwaitLeavers);
+        assert!(batch.execute_slices(&shared, id, 0, false) == Next::AwaitLeavers);
         assert_eq!(batch.replies().0.drain(..).len(), 1);
-        assert!(batch.execute(&shared, id, 0, false) == Next::Send);
+        assert!(batch.execute_slices(&shared, id, 0, false) == Next::Post);
         assert_eq!(batch.replies().0.len(), REQUESTS_AT_ONCE - 1);
     }
 
@@ -447,7 +453,7 @@ mod tests {
         let replies = |text: &str| {
             let mut batch = Batch::default();
             push(&mut batch, text);
-            assert!(batch.execute(&shared, id, 0, false) == Next::Send);
+            assert!(batch.execute_slices(&shared, id, 0, false) == Next::Post);
             batch.replies().0.len()
         };
         replies(&format!("put 0 0 60 90\r\n{}\r\n", "x".repeat(90)));

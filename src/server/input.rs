@@ -9,7 +9,7 @@ const SMALL: usize = 512;
 const LARGE: usize = 64 * 1024;
 
 /// A silent client does not keep a buffer of this size or more, in bytes.
-const WORTH_TRIMMING: usize = 4 * 1024;
+const WORTH_FREEING: usize = 4 * 1024;
 
 /// A client's input.
 #[derive(Default)]
@@ -54,11 +54,11 @@ impl Input {
     /// client should not keep it; else 0.
     pub fn held(&self) -> usize {
         let size = self.buffer.capacity();
-        if size < WORTH_TRIMMING { 0 } else { size }
+        if size < WORTH_FREEING { 0 } else { size }
     }
 
     /// Frees the memory that holds no unparsed bytes.
-    pub fn trim(&mut self) {
+    pub fn shrink(&mut self) {
         self.buffer.drain(..self.start);
         self.start = 0;
         self.was_filled = false;
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn the_buffer_grows_while_it_is_filled_and_is_trimmed() {
+    fn the_buffer_grows_while_it_is_filled_and_is_freed() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         let (stream, mut input) = (Stream(ours.into()), Input::default());
         theirs.write_all(&[b'x'; 10]).unwrap();
@@ -88,12 +88,12 @@ mod tests {
         assert_eq!(read(&mut input, &stream), (SMALL, SMALL));
         input.keep(0);
         assert_eq!(input.held(), 0);
-        assert_eq!(read(&mut input, &stream), (4096, WORTH_TRIMMING));
+        assert_eq!(read(&mut input, &stream), (4096, WORTH_FREEING));
         input.keep(0);
         assert_eq!(read(&mut input, &stream), (392, LARGE / 2));
         assert_eq!(input.held(), LARGE / 2);
         input.keep(5);
-        input.trim();
+        input.shrink();
         assert_eq!((input.unparsed(), input.held()), (&b"xxxxx"[..], 0));
     }
 

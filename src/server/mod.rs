@@ -53,7 +53,7 @@
 //! came before is answered. So a client that has closed is still in the engine for some
 //! microseconds, and its jobs are reserved. An answer that says 'nothing is there', and each
 //! list and statistic, waits until those clients have left that had closed before it was
-//! asked for (`leavers` in `shared`). Other answers do not look for them.
+//! asked for (`leavers` in `connections`). Other answers do not look for them.
 //!
 //! # What `-f 0` waits for
 //!
@@ -75,18 +75,19 @@ pub(crate) mod acceptor;
 pub mod activation;
 pub(crate) mod batch;
 mod clock;
+mod connections;
 mod input;
 mod listener;
 mod memory;
 pub mod notify;
 pub(crate) mod outbox;
 pub mod privileges;
-mod process;
 pub(crate) mod shared;
 #[cfg(simulated)]
 #[path = "../../tests/simulator/mod.rs"]
 pub mod simulator;
 mod socket_file;
+mod stats;
 #[cfg(not(simulated))]
 mod stream;
 pub mod system;
@@ -98,8 +99,8 @@ pub use crate::sync::spawn;
 pub use crate::sys::use_one_malloc_arena;
 pub use clock::Clock;
 pub use listener::{Address, Listener, find_port};
-pub use process::VERSION;
 pub use socket_file::SocketAccess;
+pub use stats::VERSION;
 pub use stream::Stream;
 
 use crate::binlog::{Binlog, Failed};

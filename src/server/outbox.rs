@@ -33,14 +33,13 @@
 
 use super::Stream;
 use crate::binlog::{Binlog, Failed, Lsn, Waiter};
-use crate::engine::{ConnectionId, Time};
+use crate::engine::ConnectionId;
 use crate::log::{self, Level};
 use crate::protocol::{Body, DependsOn, Reply};
 use crate::sync::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::fmt::Arguments;
 use std::io::{self, IoSlice};
-use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -64,9 +63,6 @@ pub struct Client {
     pub stream: Stream,
     /// Its id in the engine.
     pub id: ConnectionId,
-    /// The address for which it counts, if connections are counted for each address.
-    pub address: Option<IpAddr>,
-    pub connected_at: Time,
     /// Its name in the log, if connections are logged.
     pub name: OnceLock<String>,
     binlog: Option<Arc<Binlog>>,
@@ -141,8 +137,6 @@ impl Client {
         Client {
             stream,
             id,
-            address: None,
-            connected_at: Time::default(),
             name: OnceLock::new(),
             binlog,
             send_timeout,
@@ -166,7 +160,7 @@ impl Client {
 
     /// Frees the memory that is kept for the next replies. Returns how many bytes the
     /// outbox holds.
-    pub fn trim(&self) -> usize {
+    pub fn shrink(&self) -> usize {
         let mut outbox = self.outbox();
         outbox.shrink();
         outbox.held()
@@ -180,7 +174,7 @@ impl Client {
         let may_read = if outbox.waiting.is_empty() {
             outbox.ready.is_empty()
         } else {
-            outbox.fits(&self.stream)
+            outbox.find_space(&self.stream)
         };
         if may_read {
             outbox.worker = WorkerState::Reading;
@@ -400,8 +394,8 @@ impl Outbox {
         !self.waiting.is_empty() || matches!(self.answer, Answer::Awaited) && !self.is_stopped
     }
 
-    /// Whether all that is here fits into the socket for certain.
-    fn fits(&mut self, stream: &Stream) -> bool {
+    /// Finds out whether the socket takes all that is here for certain.
+    fn find_space(&mut self, stream: &Stream) -> bool {
         if self.unsent() > self.socket_space && stream.has_sent_all() {
             self.socket_space = SOCKET_SPACE;
         }
@@ -752,7 +746,7 @@ mod tests {
     fn a_worker_reads_on_only_while_its_waiting_replies_fit_into_the_socket() {
         let (client, mut theirs) = client();
         let most = SOCKET_SPACE / size(&INSERTED);
-        let fits = |client: &Client| client.outbox().fits(&client.stream);
+        let fits = |client: &Client| client.outbox().find_space(&client.stream);
         client.post(&mut vec![INSERTED; most], LSN);
         assert!(fits(&client));
         client.post(&mut vec![INSERTED], LSN);
@@ -809,7 +803,7 @@ mod tests {
         client.post(&mut vec![INSERTED; 100], None);
         client.start_flush().unwrap();
         assert!(client.outbox().ready.bytes.capacity() > 0);
-        client.trim();
+        client.shrink();
         assert_eq!(client.outbox().ready.bytes.capacity(), 0);
     }
 

@@ -10,8 +10,8 @@ use super::batch::{Batch, Next};
 use super::input::Input;
 use super::memory::Held;
 use super::outbox::{Client, SEND_BYTES};
-use super::process;
 use super::shared::Shared;
+use super::stats;
 use crate::log::{self, Level};
 use crate::protocol::framing::MAX_LINE;
 use crate::protocol::{Framer, JobStats, Reply, Request};
@@ -88,7 +88,7 @@ impl<'a> Worker<'a> {
                 if self.shared.is_stopping() || !self.read()? {
                     return Ok(());
                 }
-            } else if !self.execute()? {
+            } else if !self.execute_some()? {
                 return Ok(());
             }
         }
@@ -119,13 +119,13 @@ impl<'a> Worker<'a> {
     /// Reads once. Returns whether the client has sent anything. This may take
     /// for ever.
     fn read(&mut self) -> io::Result<bool> {
-        // After its buffer was trimmed, the next read allocates a new one, which
-        // need not be trimmed again.
-        let mut has_trimmed = false;
+        // After its buffer was freed, the next read allocates a new one, which
+        // need not be freed again.
+        let mut has_shrunk = false;
         loop {
             let holds_much = self.input.held() > 0 || self.batch.is_large();
-            let trims = holds_much && !has_trimmed;
-            let timeout = if trims {
+            let shrinks = holds_much && !has_shrunk;
+            let timeout = if shrinks {
                 Some(BUFFER_TIMEOUT)
             } else {
                 self.shared.limits.idle_timeout
@@ -146,14 +146,14 @@ impl<'a> Worker<'a> {
             };
             match read {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    if trims {
-                        has_trimmed = true;
-                        self.trim();
+                    if shrinks {
+                        has_shrunk = true;
+                        self.shrink();
                     }
                     // When the lock is released, `Trim` notes what has become free.
                     let id = self.client.id;
                     let is_idle = self.shared.with_lock(|state, _| state.engine.is_idle(id));
-                    if is_idle && !trims {
+                    if is_idle && !shrinks {
                         return Err(io::Error::other("silent for too long"));
                     }
                 }
@@ -174,9 +174,11 @@ impl<'a> Worker<'a> {
 
     /// Executes some of the requests, and posts their replies. Returns false if the
     /// connection is to be closed.
-    fn execute(&mut self) -> io::Result<bool> {
+    fn execute_some(&mut self) -> io::Result<bool> {
         let (shared, id, is_bulk) = (self.shared, self.client.id, self.is_bulk());
-        let next = self.batch.execute(shared, id, self.held.bytes, is_bulk);
+        let next = self
+            .batch
+            .execute_slices(shared, id, self.held.bytes, is_bulk);
         let (replies, needed) = self.batch.replies();
         for reply in &mut *replies {
             complete(reply, shared, self.client);
@@ -213,7 +215,7 @@ impl<'a> Worker<'a> {
     /// possible, because very many may wait. Returns false if the server ends: if the
     /// client was given a job, that job is ready after a restart.
     fn wait(&mut self) -> io::Result<bool> {
-        self.trim();
+        self.shrink();
         // It registers only now, and only once, because most clients never
         // wait.
         if !std::mem::replace(&mut self.has_waited, true) {
@@ -237,10 +239,10 @@ impl<'a> Worker<'a> {
     }
 
     /// Frees all buffers that are empty.
-    fn trim(&mut self) {
-        self.batch.trim();
-        let unsent = self.client.trim();
-        self.input.trim();
+    fn shrink(&mut self) {
+        self.batch.shrink();
+        let unsent = self.client.shrink();
+        self.input.shrink();
         self.count_held(unsent);
     }
 }
@@ -258,8 +260,8 @@ fn complete(reply: &mut Reply, shared: &Shared, client: &Client) {
         ),
         // These differ between runs, and a simulated run must be reproducible.
         Reply::ServerStats(_) | Reply::Connections(_) if cfg!(simulated) => {}
-        Reply::ServerStats(parts) => process::complete(parts, shared),
-        Reply::Connections(list) => process::name_peers(list, shared),
+        Reply::ServerStats(parts) => stats::complete(parts, shared),
+        Reply::Connections(list) => stats::name_peers(list, shared),
         Reply::JobStats(job) => fill_in_file(job),
         Reply::Jobs(list) => list.items.iter_mut().for_each(fill_in_file),
         _ => {}
@@ -324,12 +326,12 @@ mod tests {
             worker.count_held(0);
             assert_eq!(worker.held.bytes, 8192);
             worker.input.keep(0);
-            worker.trim();
+            worker.shrink();
             assert_eq!(worker.held.bytes, 0);
             // What it has not read yet counts: its job may be deleted.
             let mut found = vec![Reply::Found(JobId(1), Body::new(&[b'x'; 2000])); 30];
             worker.client.post(&mut found, None);
-            worker.trim();
+            worker.shrink();
             assert!(worker.held.bytes > 60_000);
         });
     }

@@ -11,9 +11,6 @@ use crate::sync::{Receiver, Sender, spawn, unbounded};
 use std::io;
 use std::sync::Arc;
 
-/// How many workers stay idle, at most.
-pub const IDLE: usize = 32;
-
 /// Hands clients to workers. Those that are idle end when it is dropped.
 pub struct Workers {
     /// Never holds more clients than there are workers that have counted as idle.

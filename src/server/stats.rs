@@ -1,4 +1,4 @@
-//! The process and the machine, as `stats` shows them.
+//! What the engine does not know of what `stats` and `list-connections` show.
 
 use super::shared::Shared;
 use crate::engine::ConnectionId;
@@ -8,7 +8,7 @@ use nix::sys::resource::{Usage, UsageWho, getrusage};
 use nix::sys::time::{TimeVal, TimeValLike};
 use nix::sys::utsname::UtsName;
 use std::ffi::OsStr;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 /// The version that `stats` shows. Client libraries compare it to find out
 /// which commands exist, so it has the form that they expect.
@@ -60,17 +60,19 @@ pub fn complete(parts: &mut [Document; 4], shared: &Shared) {
 /// Adds to a list of connections what the engine does not know of them. Those
 /// that have closed meanwhile are omitted.
 pub fn name_peers(list: &mut ConnectionList, shared: &Shared) {
-    let (now, clients) = shared.with_lock(|state, now| {
-        let client = |one: &ConnectionStats| state.clients.get(&ConnectionId(one.id)).cloned();
-        (now, list.items.iter().map(client).collect::<Vec<_>>())
+    let clients: Vec<_> = shared.with_lock(|state, now| {
+        let client = |one: &ConnectionStats| {
+            let slot = state.clients.get(&ConnectionId(one.id))?;
+            Some((Arc::clone(&slot.client), now.since(slot.since).as_secs()))
+        };
+        list.items.iter().map(client).collect()
     });
     let mut clients = clients.into_iter();
     list.items.retain_mut(|one| {
-        let Some(Some(client)) = clients.next() else {
+        let Some(Some((client, age))) = clients.next() else {
             return false;
         };
-        one.address = client.stream.to_string();
-        one.age = now.since(client.connected_at).as_secs();
+        (one.address, one.age) = (client.stream.to_string(), age);
         true
     });
 }

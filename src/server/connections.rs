@@ -1,0 +1,302 @@
+//! The table of connections: who has a slot in it, who has hung up, and how connections
+//! end.
+
+use super::outbox::Client;
+use super::shared::{Guarded, SLICE_STEPS, Shared, Slot};
+use super::stream::Stream;
+use super::system::CLOSING;
+use crate::engine::{ConnectionId, Time};
+use crate::log;
+use crate::sync::{MutexGuard, Ordering, thread};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How many workers stay idle, at most.
+const IDLE: usize = 32;
+
+/// How long others wait for a client that has hung up: its worker usually takes some
+/// microseconds.
+const LEAVES_WITHIN: Duration = Duration::from_millis(5);
+
+/// No client has this id.
+const NOBODY: ConnectionId = ConnectionId(u64::MAX);
+
+impl Shared {
+    /// Adds a connection of this address.
+    ///
+    /// # Errors
+    ///
+    /// If there are too many connections already, in all or of this address: returns the
+    /// stream, and which limit that is.
+    pub fn connect(
+        &self,
+        stream: Stream,
+        address: Option<IpAddr>,
+    ) -> Result<Arc<Client>, (Stream, String)> {
+        self.take_slot(stream, address).or_else(|(stream, _)| {
+            // A client that comes right after another one has closed finds its slot free.
+            self.leavers(NOBODY);
+            self.take_slot(stream, address)
+        })
+    }
+
+    fn take_slot(
+        &self,
+        stream: Stream,
+        address: Option<IpAddr>,
+    ) -> Result<Arc<Client>, (Stream, String)> {
+        // Who finds the connection in the engine finds it in the list of hang-ups, too.
+        let leaving = self.leaving();
+        let client = self.with_lock(|state, now| {
+            // Some of those that leave hold no slot any more: their sockets close soon.
+            let leavers = leaving.keys().filter_map(|id| state.clients.get(id));
+            let count = state.clients.len() - leavers.clone().take(CLOSING).count();
+            if count >= self.limits.max_connections {
+                let reason = format!("the limit of connections, {count}, is reached");
+                return Err((stream, reason));
+            }
+            if let (Some(_), Some(most)) = (address, self.limits.max_connections_per_address) {
+                let is_same = |slot: &&Slot| slot.address == address;
+                let closing = leavers.filter(is_same).take(CLOSING).count();
+                let count = state.clients.values().filter(is_same).count() - closing;
+                if count >= most.get() {
+                    let reason = format!("its address's limit of connections, {count}, is reached");
+                    return Err((stream, reason));
+                }
+            }
+            let (id, timeout) = (state.engine.connect(), self.limits.idle_timeout);
+            let client = Arc::new(Client::new(stream, id, self.binlog.clone(), timeout));
+            let slot = Slot {
+                client: Arc::clone(&client),
+                address,
+                since: now,
+            };
+            state.clients.insert(id, slot);
+            Ok(client)
+        })?;
+        if let Err(error) = self.hangups.add(&client.stream.0, client.id.0) {
+            let text = "only its worker will notice that it hangs up";
+            log::client_warning(&client.stream, format_args!("{text}: {error}"));
+        }
+        Ok(client)
+    }
+
+    /// The clients that have hung up and are still there, each with the time until which
+    /// this asker [waits](Self::await_leavers) for it to leave. So an answer that says
+    /// 'nothing is there', and each list and statistic, is given after those clients have
+    /// left that had closed before it was asked for.
+    ///
+    /// An asker that has hung up itself waits only for those that have come before it: so
+    /// no two clients wait for each other.
+    pub fn leavers(&self, asker: ConnectionId) -> Vec<(ConnectionId, Time)> {
+        let mut leaving = self.leaving();
+        let now = self.clock.now();
+        let found = self.hangups.take();
+        if !found.is_empty() {
+            // `leave` frees the slot before it looks for the client in this list.
+            self.with_lock(|state, _| {
+                let found = found.into_iter().map(ConnectionId);
+                let found = found.filter(|id| state.clients.contains_key(id));
+                leaving.extend(found.map(|id| (id, now + LEAVES_WITHIN)));
+            });
+        }
+        let end = if leaving.contains_key(&asker) {
+            asker
+        } else {
+            NOBODY
+        };
+        let leavers = leaving.range(..end).map(|(id, until)| (*id, *until));
+        leavers.filter(|(_, until)| *until > now).collect()
+    }
+
+    /// Waits until these clients have left, but not for those that take long: they may not
+    /// read their replies, or have asked for much.
+    pub fn await_leavers(&self, leavers: Vec<(ConnectionId, Time)>) {
+        let mut leaving = self.leaving();
+        for (id, until) in leavers {
+            let time = until.since(self.clock.now());
+            let is_there = |leaving: &mut BTreeMap<_, _>| leaving.contains_key(&id);
+            let waited = self.left.wait_timeout_while(leaving, time, is_there);
+            leaving = waited.expect("no thread panics").0;
+        }
+    }
+
+    fn leaving(&self) -> MutexGuard<'_, BTreeMap<ConnectionId, Time>> {
+        self.leaving.lock().expect("no thread panics")
+    }
+
+    /// The addresses that have most connections, up to five, and how many each has.
+    pub fn addresses_with_most(&self) -> Vec<(String, usize)> {
+        let mut counts = BTreeMap::new();
+        for client in self.clients() {
+            *counts.entry(client.stream.peer_network()).or_insert(0) += 1;
+        }
+        let mut counts: Vec<_> = counts.into_iter().collect();
+        counts.sort_by_key(|(_, count)| Reverse(*count));
+        counts.truncate(5);
+        let name = |address: Option<IpAddr>| match address {
+            Some(address) => address.to_string(),
+            None => "Unix sockets".into(),
+        };
+        let named = counts.into_iter();
+        named
+            .map(|(address, count)| (name(address), count))
+            .collect()
+    }
+
+    /// Ends the waiting of clients that have hung up.
+    pub fn end_waits_of_hung_up(&self) {
+        let mut closed = self.hangups_in_reserve.take().into_iter().map(ConnectionId);
+        // One that watches very many tubes is in a queue of each.
+        let mut slice = |state: &mut Guarded, _| {
+            closed.by_ref().all(|id| {
+                state.engine.half_close(id);
+                state.engine.effects.steps < SLICE_STEPS
+            })
+        };
+        while !self.with_lock_last(&mut slice) {}
+    }
+
+    /// Removes a connection, and makes its jobs ready again. While the server
+    /// stops, they stay reserved: otherwise another client would be given a job
+    /// that this one may still be working on. They are ready after a restart.
+    pub fn disconnect(&self, id: ConnectionId) {
+        let slice =
+            |state: &mut Guarded, now| self.is_stopping() || state.engine.disconnect(id, now);
+        // One time slice is enough for nearly every connection. One that has held
+        // very many jobs lets others go first before each further slice.
+        let mut is_over = self.with_lock(slice);
+        while !is_over {
+            self.await_disk_space();
+            is_over = self.with_lock_last(slice);
+        }
+    }
+
+    /// Frees the slot of a client that is disconnected and was sent all, right before its
+    /// socket is closed: when the client sees that, it may connect again at once. Returns
+    /// whether its worker, if it has one, is idle now; if not, that ends.
+    pub fn leave(&self, client: &Client, has_worker: bool) -> bool {
+        let is_idle = self.with_lock(|state, _| {
+            state.clients.remove(&client.id);
+            let is_idle = has_worker && state.idle_workers < IDLE;
+            state.idle_workers += usize::from(is_idle);
+            is_idle
+        });
+        if self.leaving().remove(&client.id).is_some() {
+            self.left.notify_all();
+        }
+        is_idle
+    }
+
+    /// Blocks until all sockets of clients are closed, or for `timeout`. Returns
+    /// whether they are. It polls, since this happens once in the server's life.
+    pub fn await_all_closed(&self, timeout: Duration) -> bool {
+        let until = self.clock.now() + timeout;
+        loop {
+            let (is_empty, is_over) =
+                self.with_lock(|state, now| (state.clients.is_empty(), now >= until));
+            if is_empty || is_over {
+                return is_empty;
+            }
+            thread::park_timeout(Duration::from_millis(1));
+        }
+    }
+
+    /// Makes all workers finish what they have read, and close. Clients that
+    /// wait for a job get none, and nothing more is read from any client.
+    pub fn stop(&self) {
+        // The flag comes first: a worker that reads just before its client is
+        // stopped sees the flag before it reads again.
+        self.stopping.store(true, Ordering::Relaxed);
+        for client in self.clients() {
+            client.stop();
+        }
+        self.wake_timer();
+    }
+
+    /// Closes the connections of clients that do not read their replies.
+    pub fn abandon(&self) {
+        for client in self.clients() {
+            client.stream.close();
+        }
+    }
+
+    fn clients(&self) -> Vec<Arc<Client>> {
+        let client = |slot: &Slot| Arc::clone(&slot.client);
+        self.with_lock(|state, _| state.clients.values().map(client).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::{Config, Engine};
+    use crate::server::{Clock, Limits};
+    use std::os::unix::net::UnixStream;
+
+    fn shared() -> Shared {
+        let clock = Clock::start();
+        let engine = Engine::new(Config::new(100), clock.now());
+        let limits = Limits {
+            max_connections: 10,
+            ..Limits::of_one_client(100)
+        };
+        Shared::new(engine, None, clock, limits).unwrap()
+    }
+
+    fn connect(shared: &Shared) -> (Arc<Client>, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let client = shared.connect(Stream(ours.into()), None);
+        (
+            client.unwrap_or_else(|(_, reason)| panic!("{reason}")),
+            theirs,
+        )
+    }
+
+    fn leavers(shared: &Shared, asker: &Client) -> Vec<ConnectionId> {
+        let leavers = shared.leavers(asker.id).into_iter();
+        leavers.map(|(id, _)| id).collect()
+    }
+
+    #[test]
+    fn an_asker_waits_for_clients_that_have_hung_up_and_are_still_there() {
+        let shared = &shared();
+        let [asker, first, second, stays] = [(); 4].map(|()| connect(shared));
+        drop((first.1, second.1));
+        assert_eq!(leavers(shared, &asker.0), [first.0.id, second.0.id]);
+        shared.leave(&second.0, true);
+        // Another asker has found it first, and this one waits, too.
+        assert_eq!(leavers(shared, &stays.0), [first.0.id]);
+        thread::scope(|threads| {
+            let awaited = shared.leavers(asker.0.id);
+            threads.spawn(|| shared.await_leavers(awaited));
+            shared.leave(&first.0, true);
+        });
+        assert_eq!(leavers(shared, &asker.0), []);
+    }
+
+    #[test]
+    fn clients_that_have_hung_up_do_not_wait_for_themselves_nor_for_each_other() {
+        let shared = &shared();
+        let [first, second, third] = [(); 3].map(|()| connect(shared));
+        drop((first.1, second.1));
+        assert_eq!(leavers(shared, &first.0), []);
+        assert_eq!(leavers(shared, &second.0), [first.0.id]);
+        assert_eq!(leavers(shared, &third.0), [first.0.id, second.0.id]);
+    }
+
+    /// It may not read its replies, or the disk may hang.
+    #[test]
+    fn nobody_waits_long_for_a_client_that_does_not_leave() {
+        let shared = &shared();
+        let [asker, leaver] = [(); 2].map(|()| connect(shared));
+        drop(leaver.1);
+        let leavers = shared.leavers(asker.0.id);
+        assert!(!leavers.is_empty());
+        shared.await_leavers(leavers);
+        assert_eq!(shared.leavers(asker.0.id), []);
+    }
+}
