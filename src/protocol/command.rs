@@ -222,7 +222,7 @@ type Arguments = fn(&[u8]) -> Option<Command>;
 #[rustfmt::skip]
 const COMMANDS: &[(&str, Arguments)] = &[
     ("put ", put),
-    ("reserve-with-timeout ", reserve_with_timeout),
+    ("reserve-with-timeout ", |rest| timeout(rest).map(Command::ReserveWithTimeout)),
     ("reserve-with-stats", reserve_with_stats),
     ("reserve-job ", |rest| id(rest).map(Command::ReserveJob)),
     ("reserve", |rest| nothing(rest, Command::Reserve)),
@@ -299,22 +299,21 @@ fn put(mut rest: &[u8]) -> Option<Command> {
     Some(Command::Put(put))
 }
 
-fn reserve_with_timeout(mut rest: &[u8]) -> Option<Command> {
+/// How long a reserve may wait; `Some(None)`: without a limit.
+fn timeout(mut rest: &[u8]) -> Option<Option<Seconds>> {
     if rest == b"-1" {
-        return Some(Command::ReserveWithTimeout(None));
+        return Some(None);
     }
     let seconds = number_u32(&mut rest)?;
     let in_range = i32::try_from(seconds).is_ok();
-    in_range.then_some(Command::ReserveWithTimeout(Some(Seconds(seconds))))
+    in_range.then_some(Some(Seconds(seconds)))
 }
 
 fn reserve_with_stats(rest: &[u8]) -> Option<Command> {
-    let timeout = match rest.strip_prefix(b" ").map(reserve_with_timeout) {
-        Some(Some(Command::ReserveWithTimeout(timeout))) => timeout,
-        Some(_) => return None,
-        None => return nothing(rest, Command::ReserveWithStats(None)),
-    };
-    Some(Command::ReserveWithStats(timeout))
+    match rest.strip_prefix(b" ") {
+        Some(rest) => Some(Command::ReserveWithStats(timeout(rest)?)),
+        None => nothing(rest, Command::ReserveWithStats(None)),
+    }
 }
 
 fn release(mut rest: &[u8]) -> Option<Command> {
@@ -383,13 +382,8 @@ fn kick_bound(rest: &[u8]) -> Option<u32> {
     if rest.first() == Some(&b' ') {
         return None;
     }
-    let bound = number(&mut rest)?;
-    let bound = if negative {
-        bound.wrapping_neg()
-    } else {
-        bound
-    };
-    Some(bound as u32)
+    let jobs = number(&mut rest)? as u32;
+    Some(if negative { jobs.wrapping_neg() } else { jobs })
 }
 
 /// Takes a number from the front: spaces, then digits. It is no number if

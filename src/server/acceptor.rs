@@ -132,11 +132,8 @@ impl Acceptor<'_> {
         if named.is_some_and(|named| named.elapsed() < NAMED_FOR) {
             return self.named.set(named);
         }
-        let most = self.shared.addresses_with_most().into_iter();
-        let most: Vec<_> = most
-            .map(|(name, count)| format!("{name} {count}"))
-            .collect();
-        log::warning(format_args!("most connections have: {}", most.join(", ")));
+        let most = self.shared.addresses_with_most();
+        log::warning(format_args!("most connections have: {most}"));
     }
 
     /// Waits a little, or until the server ends. Returns whether it ends.

@@ -128,23 +128,20 @@ impl Shared {
         self.leaving.lock().expect("no thread panics")
     }
 
-    /// The addresses that have most connections, up to five, and how many each has.
-    pub fn addresses_with_most(&self) -> Vec<(String, usize)> {
+    /// The addresses that have most connections, up to five, and how many each has, for
+    /// people to read.
+    pub fn addresses_with_most(&self) -> String {
         let mut counts = BTreeMap::new();
         for client in self.clients() {
             *counts.entry(client.stream.peer_network()).or_insert(0) += 1;
         }
         let mut counts: Vec<_> = counts.into_iter().collect();
         counts.sort_by_key(|(_, count)| Reverse(*count));
-        counts.truncate(5);
-        let name = |address: Option<IpAddr>| match address {
-            Some(address) => address.to_string(),
-            None => "Unix sockets".into(),
-        };
-        let named = counts.into_iter();
-        named
-            .map(|(address, count)| (name(address), count))
-            .collect()
+        let most = counts.into_iter().take(5).map(|(address, count)| {
+            let name = address.map_or("Unix sockets".into(), |address| address.to_string());
+            format!("{name} {count}")
+        });
+        most.collect::<Vec<_>>().join(", ")
     }
 
     /// Ends the waiting of clients that have hung up.

@@ -41,12 +41,12 @@ impl Engine {
                 break;
             }
             let tube = self.used_tube(by);
-            let next = if kick.only_buried {
-                tube.buried.first().map(|&(_, id)| id)
+            let jobs = if kick.only_buried {
+                &tube.buried
             } else {
-                tube.delayed.first().map(|&(_, id)| id)
+                &tube.delayed
             };
-            let Some(id) = next else {
+            let Some(&(_, id)) = jobs.first() else {
                 kick.left = 0;
                 break;
             };
