@@ -80,12 +80,12 @@ impl Entry {
 /// which takes `-1` for a value, of which we say what is wrong.
 fn told_by_us(argument: Arg) -> Arg {
     let is_option = !argument.is_positional();
-    match argument.get_action().takes_values() {
-        true if argument.get_value_hint() == ValueHint::Unknown => argument
-            .value_hint(ValueHint::Other)
-            .allow_negative_numbers(is_option),
-        _ => argument,
+    let takes = argument.get_action().takes_values();
+    if !takes || argument.get_value_hint() != ValueHint::Unknown {
+        return argument;
     }
+    let told = argument.value_hint(ValueHint::Other);
+    told.allow_negative_numbers(is_option)
 }
 
 /// What reads the command line of the program with these commands.
@@ -262,10 +262,11 @@ pub fn last_of(failures: impl IntoIterator<Item = Failure>) -> Outcome {
 
 /// Words that a person may try, and what does the same. (A word that is like them may
 /// do much harm, so none is suggested.)
-const OTHER_WORDS: [(&str, &str); 5] = [
+const OTHER_WORDS: [(&str, &str); 6] = [
     ("clear", "'delete -t TUBE' deletes what is in a tube"),
     ("purge", "'delete -t TUBE' deletes what is in a tube"),
     ("copy", "'move --keep' copies"),
+    ("resume", "'pause TUBE 0' ends a pause"),
     ("ping", "'check' says how long an answer takes"),
     (
         "list",

@@ -95,7 +95,6 @@ const CHANGING: &[Entry] = &[
     Entry::of::<change::KickJob>("kick-job", "make buried or delayed jobs ready"),
     Entry::of::<change::Kick>("kick", "make N (default: 1) buried jobs ready, or delayed ones if none is buried"),
     Entry::of::<change::Pause>("pause", "let nothing be reserved from tubes for TIME; 0 ends that"),
-    Entry::of::<change::Resume>("resume", "end the pause of tubes"),
     Entry::of::<change::Move>("move", "move or copy the jobs of a tube to another, on this server or another"),
     Entry::of::<work::Work>("work", "run a command for each job, the body on its standard input"),
     Entry::of::<raw::Raw>("raw", "speak the protocol: one command, a script from a pipe, or a prompt"),

@@ -41,7 +41,7 @@ fn expect_all_jobs(server: &Path, scene: &Scene, name: &str, next_id: u64) {
         one
         three
         \xff\x00
-        $ beanpole peek -t mail --delayed -l
+        $ beanpole peek -t mail --state delayed -l
         later
         $ beanpole kick -t bad
         1

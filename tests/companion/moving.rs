@@ -96,7 +96,7 @@ fn an_interrupted_move_or_copy_finishes_the_jobs_under_way_and_counts_them() {
         source.tell("$ beanpole put -q -t c one two three\n$ beanpole bury 4 5 6");
         interrupted("move c b", "cmd-peek", 1, 3);
         source.tell("$ beanpole peek 5 6 -l\ntwo\nthree");
-        target.tell("$ beanpole peek -t b --buried -l\none");
+        target.tell("$ beanpole peek -t b --state buried -l\none");
 
         interrupted("move --keep a d", "cmd-peek", 4, 2);
         target.tell("$ beanpole reserve -t d --all -l\ntwo");

@@ -22,7 +22,7 @@ fn reserve_does_not_delete_jobs_that_nobody_reads_from_the_pipe() {
         drop(child.stdout.take());
         assert_eq!(child.wait().expect("our child").code(), Some(141));
         scene.await_stat("current-jobs-reserved", 0);
-        scene.tell("$ beanpole peek --ready -l\nprecious");
+        scene.tell("$ beanpole peek --state ready -l\nprecious");
     });
 }
 

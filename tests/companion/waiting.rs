@@ -68,7 +68,7 @@ fn bury_with_wait_takes_a_poison_job_before_waiting_workers_get_it() {
     });
     scene.tell(
         "
-        $ beanpole peek -t mail --buried -l
+        $ beanpole peek -t mail --state buried -l
         poison
         $ beanpole peek 2
         ! beanpole peek: there is no job 2

@@ -1,5 +1,5 @@
 //! The commands that act on jobs and tubes: `delete`, `bury`, `release`, `kick-job`,
-//! `kick`, `move`, `edit`, `pause` and `resume`.
+//! `kick`, `move`, `edit` and `pause`.
 //! Which jobs these are, [`Jobs`] says.
 
 use crate::command::{INPUT, Invocation, Run, Tubes, ids, word};
@@ -122,34 +122,17 @@ pub struct Pause {
 
 impl Run for Pause {
     fn run(self, invocation: &Invocation) -> Outcome {
-        pause(invocation, &self.tubes, self.time)
+        let patterns = self.tubes.patterns();
+        if patterns.0.is_empty() {
+            return Failure::usage("which tube? give one");
+        }
+        let mut client = invocation.connect()?;
+        let tubes = patterns.existing(&mut client)?;
+        let line = |tube: &TubeName| format!("pause-tube {tube} {}", self.time.0);
+        // A tube may have been removed since it was found.
+        client.each(tubes, line, |_, line, reply| reply.is_done(line).map(drop))?;
+        Ok(Status::Done)
     }
-}
-
-// Another word for a pause of 0.
-#[derive(Args)]
-pub struct Resume {
-    #[command(flatten)]
-    tubes: Tubes,
-}
-
-impl Run for Resume {
-    fn run(self, invocation: &Invocation) -> Outcome {
-        pause(invocation, &self.tubes, Seconds(0))
-    }
-}
-
-fn pause(invocation: &Invocation, tubes: &Tubes, Seconds(time): Seconds) -> Outcome {
-    let tubes = tubes.patterns();
-    if tubes.0.is_empty() {
-        return Failure::usage("which tube? give one");
-    }
-    let mut client = invocation.connect()?;
-    let tubes = tubes.existing(&mut client)?;
-    let line = |tube: &TubeName| format!("pause-tube {tube} {time}");
-    // A tube may have been removed since it was found.
-    client.each(tubes, line, |_, line, reply| reply.is_done(line).map(drop))?;
-    Ok(Status::Done)
 }
 
 #[derive(Args)]

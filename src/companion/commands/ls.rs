@@ -132,26 +132,16 @@ pub struct Peek {
     /// the tube (default: default)
     #[arg(short, long, value_name = "TUBE", value_parser = parse::<TubeName>)]
     tube: Option<TubeName>,
-    /// the next ready job of the tube (the default)
-    #[arg(long, group = "state")]
-    ready: bool,
-    /// the delayed job with the shortest delay left
-    #[arg(long, group = "state")]
-    delayed: bool,
-    /// the buried job that would be kicked first
-    #[arg(long, group = "state")]
-    buried: bool,
+    /// its next job in this state (default: ready)
+    #[arg(long, value_name = "STATE", value_parser = state(State::FREE))]
+    state: Option<State>,
     #[command(flatten)]
     bodies: Bodies,
 }
 
 impl Run for Peek {
     fn run(self, invocation: &Invocation) -> Outcome {
-        let state = match (self.delayed, self.buried) {
-            (true, _) => State::Delayed,
-            (_, true) => State::Buried,
-            _ => State::Ready,
-        };
+        let state = self.state.unwrap_or(State::Ready);
         let lines = match self.ids.as_slice() {
             [] => vec![format!("peek-{}", state.name())],
             some => ids(some)?.iter().map(|id| format!("peek {id}")).collect(),

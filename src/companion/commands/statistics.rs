@@ -52,10 +52,10 @@ impl Run for Stats {
         let (found, outcome) = invocation.ask_each(|client| {
             if let Some(id) = job {
                 let facts = client.facts(&format!("stats-job {id}"))?;
-                return Ok(Found(vec![facts.ok_or_else(|| Failure::no_job(id))?]));
+                return Ok(Documents(vec![facts.ok_or_else(|| Failure::no_job(id))?]));
             }
             if patterns.0.is_empty() {
-                return Ok(Found(vec![client.server_stats()?]));
+                return Ok(Documents(vec![client.server_stats()?]));
             }
             patterns.existing(client).map_err(|failure| {
                 let mut texts = patterns.0.iter().map(Pattern::text);
@@ -65,18 +65,19 @@ impl Run for Stats {
                 }
             })?;
             let all = stats_of(client, &patterns)?.into_iter();
-            Ok(Found(all.map(|(_, facts)| facts).collect()))
+            Ok(Documents(all.map(|(_, facts)| facts).collect()))
         })?;
-        let to_text = |Found(all): &Found| all.iter().map(lines).collect::<Vec<_>>().join("\n");
+        let to_text =
+            |Documents(all): &Documents| all.iter().map(lines).collect::<Vec<_>>().join("\n");
         invocation.show(self.json, &found, to_text)?;
         outcome
     }
 }
 
 /// Statistics. In JSON they are a list, unless they are of one thing.
-struct Found(Vec<Facts>);
+struct Documents(Vec<Facts>);
 
-impl Serialize for Found {
+impl Serialize for Documents {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         match self.0.as_slice() {
             [only] => only.serialize(to),

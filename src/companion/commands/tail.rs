@@ -53,16 +53,11 @@ impl Run for Tail {
                 if self.json {
                     output.json(&job_to_json(job.id, Some(&job.all), &body))?
                 } else {
+                    let (id, tube, state, size) = (job.id, &job.tube, job.state.name(), body.len());
+                    let (pri, delay, ttr, body) =
+                        (job.priority.0, job.delay.0, job.ttr.0, shown(&body, false));
                     output.line(format_args!(
-                        "{} {} {} pri={} delay={} ttr={} bytes={} {}",
-                        job.id,
-                        job.tube,
-                        job.state.name(),
-                        job.priority.0,
-                        job.delay.0,
-                        job.ttr.0,
-                        body.len(),
-                        shown(&body, false)
+                        "{id} {tube} {state} pri={pri} delay={delay} ttr={ttr} bytes={size} {body}"
                     ))?
                 }
                 left -= 1;

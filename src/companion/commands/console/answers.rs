@@ -205,12 +205,8 @@ pub fn carry_out(client: &mut Client, server: &Watched, request: &Request) -> Ou
         "bury" => act(client, Act::Bury(None), request, "buried")?,
         "release" => {
             let (priority, delay) = (read(request, "priority")?, read(request, "delay")?);
-            act(
-                client,
-                Act::Release(Some(priority), delay),
-                request,
-                "released",
-            )?
+            let release = Act::Release(Some(priority), delay);
+            act(client, release, request, "released")?
         }
         "kick" => {
             let (tube, bound) = (tube()?, read(request, "count")?);

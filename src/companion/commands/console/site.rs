@@ -39,6 +39,9 @@ const MOST_ASKING: usize = 4;
 /// How many rows of the table are in one answer.
 const ROWS: usize = 100;
 
+const ONLY_LOOKS: &str = "this console only looks: it was started without --allow-changes, or \
+                          the token is that of --read-only";
+
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 
 /// The files of the page: their paths, their types and what is in them.
@@ -63,24 +66,17 @@ impl Site for Console {
         let path = head.path.as_str();
         let is_file = FILES.iter().any(|(known, ..)| *known == path);
         let may_change = !is_file && self.may_change(head)?;
-        match (head.method.as_str(), may_change) {
-            ("GET", _) => Ok(0),
-            ("POST", _) if !comes_from_here(head) => Err(Answer::refusal(
-                403,
-                "a page of another site may change nothing",
-            )),
-            ("POST", false) => Err(Answer::refusal(
-                403,
-                "this console only looks: it was started without --allow-changes, or the token is \
-                 that of --read-only",
-            )),
-            ("POST", true) if path == "/api/change" => Ok(answers::LONGEST),
-            ("POST", true) => Err(Answer::refusal(404, "there is nothing to change")),
-            _ => Err(Answer::refusal(
-                405,
-                "only GET, HEAD and POST are known here",
-            )),
-        }
+        let (status, reason) = match (head.method.as_str(), may_change) {
+            ("GET", _) => return Ok(0),
+            ("POST", _) if !comes_from_here(head) => {
+                (403, "a page of another site may change nothing")
+            }
+            ("POST", false) => (403, ONLY_LOOKS),
+            ("POST", true) if path == "/api/change" => return Ok(answers::LONGEST),
+            ("POST", true) => (404, "there is nothing to change"),
+            _ => (405, "only GET, HEAD and POST are known here"),
+        };
+        Err(Answer::refusal(status, reason))
     }
 
     fn answer(&self, request: &Request) -> Result<Answer, Answer> {
@@ -149,7 +145,8 @@ fn clients(client: &mut Client, request: &Request) -> Outcome<Json> {
         found => found?,
     };
     let lines = found.iter().take(ROWS).map(client_list::line);
-    let lines: Vec<_> = [client_list::titles()].into_iter().chain(lines).collect();
+    let mut lines: Vec<_> = [client_list::titles()].into_iter().chain(lines).collect();
+    lines.extend((found.len() > ROWS).then(|| format!("… and {} more", found.len() - ROWS)));
     Ok(json!({"text": lines.join("\n")}))
 }
 
