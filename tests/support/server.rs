@@ -4,6 +4,7 @@ use crate::client::{Client, field};
 use crate::port::Port;
 use crate::{eventually, patience, until};
 use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::time::ClockId;
 use nix::unistd::Pid;
 pub use rustix::process::Resource;
@@ -209,8 +210,17 @@ impl Server {
         Pid::from_raw(i32::try_from(self.child.id()).expect("a process id"))
     }
 
+    /// Sends this signal. After SIGSTOP, none of its threads runs any more.
     pub fn signal(&self, signal: Signal) {
         kill(self.pid(), signal).expect("it still runs");
+        if signal == Signal::SIGSTOP {
+            // They stop one after the other, and the last one is told to us.
+            let stopped = waitpid(self.pid(), Some(WaitPidFlag::WUNTRACED));
+            assert!(
+                matches!(stopped, Ok(WaitStatus::Stopped(..))),
+                "{stopped:?}"
+            );
+        }
     }
 
     /// Sends SIGTERM and waits for the end.
