@@ -167,8 +167,8 @@ fn run_named(arguments: &[OsString]) -> Outcome {
     let named = matches.get_many::<Server>("servers");
     let mut servers: Vec<Server> = named.into_iter().flatten().cloned().collect();
     // A command with another --timeout has none of these.
-    let patience = [matches, &before].map(|matches| matches.try_get_one::<Interval>("patience"));
-    let patience = patience.into_iter().find_map(|given| given.ok().flatten());
+    let told = [matches, &before].map(|matches| matches.try_get_one::<Interval>("patience"));
+    let patience = told.into_iter().find_map(|given| given.ok().flatten());
     if servers.is_empty() {
         servers.push(usual_server()?);
     }

@@ -197,8 +197,8 @@ fn read(
         return Err(Failure::Missing(nothing));
     }
     live.clash = theirs.must_be_new(|id| live.jobs.contains_key(&id)).err();
-    let lost = live.unknown.iter();
-    let lost = lost.map(|id| format!("job {id} is lost: no record says what it was"));
+    let unknown = live.unknown.iter();
+    let lost = unknown.map(|id| format!("job {id} is lost: no record says what it was"));
     let kept = theirs
         .flaws()
         .map(|(number, flaw)| format!("{}: {flaw}", their_name(number)));

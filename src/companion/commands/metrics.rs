@@ -102,8 +102,8 @@ impl Site for Served {
         }
         let asking = Arc::clone(&self.asking);
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let new = last.made.as_ref();
-        let new = new.filter(|(made, _)| made.elapsed() < SHARED);
+        let made = last.made.as_ref();
+        let new = made.filter(|(made, _)| made.elapsed() < SHARED);
         let text = new.and_then(|(_, text)| text.upgrade()).unwrap_or_else(|| {
             let (text, failures) = self.scrape.text();
             failures.iter().for_each(|failure| complain!("{failure}"));

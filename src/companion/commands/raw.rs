@@ -127,11 +127,12 @@ fn exchange(
 /// The next line without its line end; `None` at the end of the input.
 fn read_line(input: &mut impl BufRead) -> Outcome<Option<Vec<u8>>> {
     let mut line = Vec::new();
-    let count = input.read_until(b'\n', &mut line);
-    let count = count.map_err(Failure::of("cannot read the commands"))?;
-    let line = line.strip_suffix(b"\n").unwrap_or(&line);
-    let line = line.strip_suffix(b"\r").unwrap_or(line);
-    Ok((count > 0).then(|| line.to_vec()))
+    let came = input.read_until(b'\n', &mut line);
+    let count = came.map_err(Failure::of("cannot read the commands"))?;
+    for end in [b'\n', b'\r'] {
+        line.pop_if(|last| *last == end);
+    }
+    Ok((count > 0).then_some(line))
 }
 
 /// A body of this size, and the line end after it if there is one.
@@ -240,8 +241,8 @@ impl<'a> Prompt<'a> {
         editor.set_helper(Some(Typing(invocation)));
         let named = std::env::var_os(VARIABLE).map(PathBuf::from);
         let usual = || std::env::home_dir().map(|home| home.join(FILE));
-        let history = named.or_else(usual);
-        let history = history.filter(|path| !path.as_os_str().is_empty());
+        let chosen = named.or_else(usual);
+        let history = chosen.filter(|path| !path.as_os_str().is_empty());
         // At the first time there is no file.
         history
             .iter()

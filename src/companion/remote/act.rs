@@ -37,10 +37,10 @@ impl Act {
             Act::Bury(None) | Act::Release(None, _) => jobs_of(client, ids.iter().copied())?,
             _ => Vec::new(),
         };
-        let own: HashMap<_, _> = jobs.iter().map(|job| (job.id, job.priority)).collect();
+        let priorities: HashMap<_, _> = jobs.iter().map(|job| (job.id, job.priority)).collect();
         let must_reserve = matches!(self, Act::Bury(_) | Act::Release(..));
         let lines = ids.iter().flat_map(|&id| {
-            let own = own.get(&id).copied().unwrap_or(NewJob::PRIORITY);
+            let own = priorities.get(&id).copied().unwrap_or(NewJob::PRIORITY);
             let first = must_reserve.then(|| format!("reserve-job {id}"));
             let lines = first.into_iter().chain(self.lines(id, own));
             lines.map(move |line| (id, line))

@@ -303,8 +303,8 @@ struct Search {
 impl Search {
     /// Begins at these ids; without any, at the last one.
     fn around(starts: BTreeSet<u64>, highest: u64) -> Search {
-        let end = starts.last().map_or(highest, |last| highest.max(*last));
-        let end = end.saturating_add(1);
+        let greatest = starts.last().map_or(highest, |last| highest.max(*last));
+        let end = greatest.saturating_add(1);
         let last = starts.is_empty().then_some(end);
         Search {
             ranges: starts.into_iter().chain(last).map(|id| id..id).collect(),

@@ -227,8 +227,8 @@ fn fits(name: &str, search: &str) -> bool {
 impl Console {
     /// Whether this request may change something; a refusal if it may not even look.
     fn may_change(&self, request: &Request) -> Result<bool, Answer> {
-        let given = request.header("authorization");
-        let given = given.and_then(|value| value.strip_prefix("Bearer "));
+        let header = request.header("authorization");
+        let given = header.and_then(|value| value.strip_prefix("Bearer "));
         let knows = |token: &String| given.is_some_and(|given| is_same(given, token));
         if self.token.as_ref().is_none_or(knows) {
             return Ok(self.allows_changes);
