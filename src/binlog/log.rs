@@ -29,7 +29,7 @@ use super::error::Error;
 use super::files::{name_segment, once_there_is_room};
 use super::format::{FRAME_LEN, Frame, Header, Place, Record, segment_name};
 use super::storage::File;
-use super::tail::{Prepared, Step};
+use super::tail::{BLOCK, Prepared, Step};
 use super::{Binlog, Event, Failed, Lsn, SyncMode, locked};
 use crate::sync::{AtomicU64, Condvar, Instant, Mutex, Ordering, spawn, thread};
 use std::io;
@@ -451,9 +451,12 @@ impl Writer {
 
     /// Flushes, and writes zeros after the last record: what follows may be left
     /// over from an earlier use of the file, and recovery would take that for a
-    /// record which is torn.
+    /// record which is torn. They go on to the end of the block, which is written as a whole:
+    /// a flash file system compresses it, and the noise of a prepared segment would stay as
+    /// long as it is.
     fn flush_with_end(&mut self, binlog: &Binlog) -> Result<(), Error> {
-        let zeros = FRAME_LEN.min(self.segment.file_len.saturating_sub(self.end()));
+        let end = (self.end() + FRAME_LEN).next_multiple_of(BLOCK);
+        let zeros = end.min(self.segment.file_len).saturating_sub(self.end());
         self.gathered
             .resize(self.gathered.len() + zeros as usize, 0);
         self.flush(&[], binlog)?;
@@ -487,7 +490,6 @@ impl Writer {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tail::BLOCK;
     use super::super::{Opened, Options, ready_job};
     use super::*;
     use crate::engine::{Change, StoredJob};

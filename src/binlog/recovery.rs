@@ -168,22 +168,19 @@ pub(super) struct Opening<'a> {
 }
 
 impl Opening<'_> {
-    /// Begins the first segment of a binlog, if the disk has room for four: for this one
-    /// and for three prepared segments, of which two are made here. These are made last,
-    /// so they show that there was a first segment.
+    /// Begins the first segment of a binlog, in the shortest file. The prepared segments
+    /// are made for the first put, but for one that is as short: it shows that there was a
+    /// first segment, and so is made last.
     fn begin(&self, mut live: LiveBytes) -> Result<Binlog, Error> {
         self.remove_prepared()?;
-        let len = self.segment_len(&[]);
-        let storage = &*self.storage;
-        // Not every file system says how much room a quota leaves.
-        let mut first = prepare(storage, prepared_name(0), 4 * len, len)?;
-        first.resize(len, len)?;
-        live.begin(1, len);
+        let (storage, size) = (&*self.storage, self.segment_len(&[]));
+        let first = prepare(storage, prepared_name(0), BLOCK, BLOCK)?;
+        live.begin(1, BLOCK);
         let place = name_segment(storage, &first, &live.header(0), || false)?;
         let writer = Writer::new(place, first.file, Lsn::START);
-        let binlog = self.binlog(live, writer, Vec::new(), len);
-        binlog.run_upkeep();
-        Ok(binlog)
+        // As at any time, what fails here stops only puts.
+        let second = prepare(storage, prepared_name(1), BLOCK, BLOCK);
+        Ok(self.binlog(live, writer, second.into_iter().collect(), size))
     }
 
     /// Continues a binlog of our own after the records of its newest segment.

@@ -569,6 +569,7 @@ impl Tail {
     /// the current segment is used or a put waits. A third one is not removed when two
     /// would do, since it would soon be made again. For a put that is longer than all
     /// before there is a fourth, if `most` allows it: so shorter puts always find three.
+    /// In a log without a put, they are made when the first one waits.
     pub fn next_work(&self, synced_to: Lsn, most: usize) -> Option<Work> {
         let waiting = self.waiting.iter().filter_map(Weak::upgrade).max();
         let short = self.full_len(0);
@@ -576,6 +577,7 @@ impl Tail {
         let count = self.prepared.len();
         let newest = self.live.newest();
         let is_wanted = newest.used_bytes >= newest.file_bytes / 2 || waiting.is_some();
+        let is_new = self.live.next_id == JobId(1) && waiting.is_none();
         let (wanted, most) = if full > short {
             (most, most)
         } else {
@@ -595,6 +597,7 @@ impl Tail {
                 Some(Work::Remove(count - 1))
             }
             (Some((index, _)), _) => Some(Work::Resize(index, full)),
+            _ if is_new => None,
             _ if count < wanted => Some(Work::Prepare(short)),
             (_, Some((index, prepared))) => {
                 let len = short.max(prepared.len + LENGTHEN_BYTES);
@@ -783,10 +786,11 @@ mod tests {
     /// The room for records in a file of one block.
     const ROOM: u64 = BLOCK - HEADER_LEN;
 
-    /// A first segment of one block, with nothing in it, and prepared segments of these
-    /// lengths.
+    /// A first segment of one block, whose only job is deleted, and prepared segments of
+    /// these lengths.
     fn tail(lens: &[u64]) -> Tail {
         let mut tail = new(1, BLOCK);
+        tail.live.next_id = JobId(2);
         tail.prepared = lens.iter().map(|&len| prepared(len)).collect();
         tail
     }
@@ -843,6 +847,8 @@ mod tests {
 
     #[test]
     fn a_third_segment_is_prepared_when_half_of_the_current_one_is_used_or_a_put_waits() {
+        // There was no put yet.
+        assert_eq!(works(&mut new(1, BLOCK)), []);
         let mut young = tail(&[]);
         assert_eq!(works(&mut young), [PREPARE, PREPARE]);
         young.live.fill(BLOCK / 2);

@@ -410,7 +410,8 @@ fn a_refused_put_takes_no_disk_space() {
 #[test]
 fn the_files_for_a_large_put_among_small_ones_are_prepared_once() {
     const LARGE: u64 = 3 << 20;
-    let (disk, mut server, mut random) = jobs_put(0, 0);
+    let (disk, mut server, mut random) = jobs_put(100, 100);
+    settle(&mut server);
     let jobs = server.jobs.clone();
     let with_jobs = |work: &mut dyn FnMut(&dyn Jobs)| work(&jobs);
     let waiting = server.log.make_room(LARGE, &with_jobs).unwrap();

@@ -8,18 +8,21 @@
 //! *A power cut.* Any of these changes may have survived. A write may survive in
 //! part: some of its sectors of 512 bytes, or a piece of a sector. A length may
 //! survive without its data. A rename or removal may survive without the ones
-//! before it. Names are synced apart from contents.
+//! before it, and a rename may leave both names, as it does without a journal. Names
+//! are synced apart from contents.
 //!
 //! *The end of a process.* The kernel lives on. The next process sees all that
 //! the one before has written, and nothing became durable by that.
 //!
-//! *A sync of a file that fails* is reported once. After it the kernel takes the
-//! changes for written, so no later sync makes them durable. Processes see them
+//! *A sync of a file that fails* is reported once. Some of the changes may be durable.
+//! After it the kernel takes all of them for written, so no later sync makes the others
+//! durable. Processes see them
 //! in the cache until the power is cut, or until the kernel forgets them. Names
 //! are different: they belong to the file system, which tries again at the next
 //! sync, or is broken for good.
 
 use crate::binlog::storage::{File, LEFT_TO_COPY, Storage, write_noise};
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::Range;
@@ -310,19 +313,32 @@ impl State {
     /// Returns the disk as it is after a power cut.
     pub fn cut(&self, survival: Survival, random: &mut Random) -> Disk {
         let mut names = self.durable_names.clone();
-        for change in &self.pending_names {
+        for (index, change) in self.pending_names.iter().enumerate() {
             let survives = match survival {
                 Survival::Nothing => false,
                 Survival::Everything => true,
                 Survival::Something => random.one_in(2),
             };
-            if survives {
-                change.apply(&mut names);
+            match change {
+                NameChange::Rename(from, to)
+                    if survival == Survival::Something && self.is_third(index) =>
+                {
+                    let file = names.get(from).copied();
+                    names.extend(file.map(|file| (to.clone(), file)));
+                }
+                _ if survives => change.apply(&mut names),
+                _ => {}
             }
         }
-        let disk = Disk::default();
+        let (disk, mut first_names) = (Disk::default(), BTreeMap::<usize, String>::new());
         for (name, file) in names {
-            disk.put(&name, &self.files[file].cut(survival, random));
+            match first_names.entry(file) {
+                Entry::Occupied(first) => disk.link(first.get(), &name),
+                Entry::Vacant(first) => {
+                    disk.put(&name, &self.files[file].cut(survival, random));
+                    first.insert(name);
+                }
+            }
         }
         disk.set_capacity(self.capacity);
         disk
@@ -418,6 +434,18 @@ impl State {
         let own = &mut self.files[file].shared;
         own.retain(|block| !shared.contains(block));
         Ok(())
+    }
+
+    /// Whether one case in three is this one. (A random number would change what all later
+    /// ones are.)
+    fn is_third(&self, index: usize) -> bool {
+        (self.operations + index as u64).is_multiple_of(3)
+    }
+
+    /// An error if there is no room for a change of a name, which on a file system that
+    /// writes to other blocks needs one.
+    fn must_have_room_for_a_name(&self) -> io::Result<()> {
+        self.must_have_room(if self.compresses { BLOCK } else { 0 })
     }
 
     fn change_name(&mut self, change: NameChange) {
@@ -537,6 +565,7 @@ impl Storage for Disk {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
         state.must_have_descriptor()?;
+        state.must_have_room_for_a_name()?;
         state.files.push(Contents::default());
         let file = state.files.len() - 1;
         state.change_name(NameChange::Create(name.to_owned(), file));
@@ -552,6 +581,7 @@ impl Storage for Disk {
         if !state.names.contains_key(from) {
             return Err(io::ErrorKind::NotFound.into());
         }
+        state.must_have_room_for_a_name()?;
         state.change_name(NameChange::Rename(from.to_owned(), to.to_owned()));
         Ok(())
     }
@@ -680,11 +710,10 @@ impl File for Handle {
         let begun = self.0.begin("sync").map(drop);
         let mut state = self.0.state();
         state.has_lost_sync |= begun.is_err();
-        let file = &mut state.files[self.1];
-        let pending = std::mem::take(&mut file.pending);
-        if begun.is_ok() {
-            for change in pending {
-                change.apply(&mut file.durable);
+        let pending = std::mem::take(&mut state.files[self.1].pending);
+        for (index, change) in pending.into_iter().enumerate() {
+            if begun.is_ok() || !state.is_stopped() && state.is_third(index) {
+                change.apply(&mut state.files[self.1].durable);
             }
         }
         drop(state);
