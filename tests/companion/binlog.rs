@@ -1,5 +1,6 @@
 //! `binlog repair` and `export7`: what damage leaves, and what the other server reads.
 
+pub use beanpole::binlog::{Record, storage};
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;

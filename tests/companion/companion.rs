@@ -23,5 +23,20 @@ mod support;
 mod tail;
 mod terminal;
 mod top;
+mod verified;
 mod waiting;
 mod why;
+
+// The simulated disk, whose states are written to real directories here. It finds the
+// binlog's types in the root, where `binlog` has them.
+#[allow(dead_code)]
+#[path = "../binlog/disk.rs"]
+mod disk;
+#[allow(dead_code)]
+#[path = "../binlog/history.rs"]
+mod history;
+#[allow(dead_code)]
+#[path = "../binlog/model.rs"]
+mod model;
+
+use beanpole::{engine, protocol};
