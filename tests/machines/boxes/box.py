@@ -88,13 +88,13 @@ class Server:
         self.process = subprocess.Popen(words, stderr=subprocess.PIPE, preexec_fn=become_small)
         os.set_blocking(self.process.stderr.fileno(), False)
         self.log = ""
-        for _ in range(3000):
+        for _ in range(30_000):
             try:
                 self.connect().ask(b"list-tube-used")
                 return
             except (OSError, AssertionError):
                 assert self.process.poll() is None, self.said()
-                time.sleep(0.01)
+                time.sleep(0.001)
         raise AssertionError(f"it does not listen: {self.said()}")
 
     def connect(self):
