@@ -93,8 +93,8 @@ impl Shared {
     /// no two clients wait for each other.
     pub fn leavers(&self, asker: ConnectionId) -> Vec<(ConnectionId, Time)> {
         let mut leaving = self.leaving();
-        let now = self.clock.now();
         let found = self.hangups.take();
+        let now = self.clock.now();
         if !found.is_empty() {
             // `leave` frees the slot before it looks for the client in this list.
             self.with_lock(|state, _| {
