@@ -2,6 +2,7 @@
 and a server in it. Needs root."""
 
 import os
+import random
 import re
 import resource
 import socket
@@ -115,9 +116,16 @@ class Server:
 
 
 def free_port():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
+    """A port that the system gives no client: one that came too early would be connected
+    with itself."""
+    while True:
+        port = random.randrange(20_000, 32_000)
+        with socket.socket() as free:
+            try:
+                free.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                pass
 
 
 def put(size):
