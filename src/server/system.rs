@@ -146,12 +146,13 @@ fn machine() -> Option<u64> {
 }
 
 /// What is left of the address space. Even without a limit, it ends somewhere: on
-/// machines of 32 bits it is less than the memory that they can have.
+/// machines of 32 bits it is less than the memory that they can have. If more is taken than
+/// there can be, an emulator runs this program, and has told what it takes itself.
 fn space() -> Option<u64> {
     let limit = ADDRESS_SPACE.and_then(limit).unwrap_or(u64::MAX);
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let taken = field(&status, "VmSize:").map_or(0, |kibibytes| kibibytes * 1024);
-    Some(limit.min(isize::MAX as u64).saturating_sub(taken))
+    limit.min(isize::MAX as u64).checked_sub(taken)
 }
 
 /// What the control groups leave of their memory. Pages of files that the kernel can
