@@ -105,6 +105,12 @@ class Server:
         self.log += (self.process.stderr.read() or b"").decode()
         return self.log
 
+    def said_at_its_start(self):
+        """The log until it listens. A thread writes it, perhaps after the first reply."""
+        while "listening on" not in self.said():
+            time.sleep(0.001)
+        return self.log
+
     def status(self, name):
         """A number of bytes in /proc/PID/status."""
         with open(f"/proc/{self.process.pid}/status") as status:
