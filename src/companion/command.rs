@@ -262,12 +262,16 @@ pub fn last_of(failures: impl IntoIterator<Item = Failure>) -> Outcome {
 
 /// Words that a person may try, and what does the same. (A word that is like them may
 /// do much harm, so none is suggested.)
-const OTHER_WORDS: [(&str, &str); 6] = [
+const OTHER_WORDS: [(&str, &str); 7] = [
     ("clear", "'delete -t TUBE' deletes what is in a tube"),
     ("purge", "'delete -t TUBE' deletes what is in a tube"),
     ("copy", "'move --keep' copies"),
     ("resume", "'pause TUBE 0' ends a pause"),
     ("ping", "'check' says how long an answer takes"),
+    (
+        "tail",
+        "'ls --younger 1m' lists the jobs of the last minute",
+    ),
     (
         "list",
         "'tubes' lists tubes, 'ls' jobs, 'clients' connections",

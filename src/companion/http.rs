@@ -6,7 +6,7 @@
 //! more, the oldest one is closed. So clients that send nothing, or read no answer,
 //! do not block others, and no number of clients makes this program grow.
 //!
-//! It leaves out connections that stay open, encodings of bodies, the reason
+//! It leaves out connections that stay open, HEAD, encodings of bodies, the reason
 //! phrases of statuses, and TLS.
 
 use crate::failure::{Failure, Outcome};
@@ -21,27 +21,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What is served.
-pub trait Site: Sync + Send + 'static {
-    /// How many bytes the body of this request may have. It is asked when only
-    /// the head is there: an error answers the request without its body.
-    fn admit(&self, head: &Request) -> Result<usize, Answer> {
-        match head.method.as_str() {
-            "GET" => Ok(0),
-            _ => Err(Answer::refusal(405, "only GET and HEAD are known here")),
-        }
-    }
-
-    /// The answer to a complete request that was admitted.
-    fn answer(&self, request: &Request) -> Result<Answer, Answer>;
-}
-
 /// A request.
 #[derive(Debug, Default)]
 pub struct Request {
-    /// `HEAD` is told as `GET`: it differs only in what is written.
     pub method: String,
-    pub is_head: bool,
     /// The path, as it was sent.
     pub path: String,
     /// The names and values after the `?`, decoded.
@@ -116,6 +99,21 @@ impl Request {
         number.is_ok() || is("localhost") || hosts.iter().any(|own| is(own))
     }
 
+    /// The size of the body, if the request is for one of these hosts and its body has up
+    /// to `most` bytes.
+    fn admit(&self, hosts: &[String], most: usize) -> Result<usize, Answer> {
+        if !self.is_for(hosts) {
+            let reason = "this host name is not known here: see --host";
+            return Err(Answer::refusal(403, reason));
+        }
+        let size = self.size_of_body()?;
+        let admitted = usize::try_from(size).ok().filter(|size| *size <= most);
+        admitted.ok_or_else(|| {
+            let reason = format_args!("a body may have {most} bytes here, and this has {size}");
+            Answer::refusal(413, reason)
+        })
+    }
+
     /// The number of bytes that follow the head.
     fn size_of_body(&self) -> Result<u64, Answer> {
         let has = |name| self.headers.iter().any(|(known, _)| known == name);
@@ -174,10 +172,21 @@ pub fn bind(address: &str) -> Outcome<(TcpListener, SocketAddr)> {
     bind().map_err(|error| Failure::io(format_args!("cannot listen on {address}"), error))
 }
 
-/// Serves this site until the program ends, to browsers that know this machine
-/// by one of these names.
-pub fn serve(listener: &TcpListener, hosts: Vec<String>, site: impl Site) -> ! {
-    let service: &'static _ = Box::leak(Box::new(Service { site, hosts }));
+/// Serves what `site` answers until the program ends, to browsers that know this machine
+/// by one of these names. A body may have up to `most` bytes.
+pub fn serve(
+    listener: &TcpListener,
+    hosts: Vec<String>,
+    most: usize,
+    site: impl Fn(&Request) -> Result<Answer, Answer> + Sync + Send + 'static,
+) -> ! {
+    let converse: &'static _ = Box::leak(Box::new(move |stream: &TcpStream| {
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        let request = read_request(stream, &hosts, most)?;
+        let answer = request.and_then(|request| site(&request));
+        write(stream, &answer.unwrap_or_else(|refusal| refusal))
+    }));
     // The connections in the order in which they came. A thread shares each until it
     // has ended.
     let mut open: Vec<Arc<TcpStream>> = Vec::new();
@@ -188,7 +197,7 @@ pub fn serve(listener: &TcpListener, hosts: Vec<String>, site: impl Site) -> ! {
             open.push(stream.clone());
             let serve = move || {
                 // An error concerns only this client, which gets no answer.
-                let _ = service.serve(&stream);
+                let _: io::Result<()> = converse(&stream);
                 // It stays in the list, which would keep the connection open.
                 let _ = stream.shutdown(Shutdown::Both);
             };
@@ -218,69 +227,35 @@ fn make_room(open: &mut Vec<Arc<TcpStream>>) {
     }
 }
 
-struct Service<S> {
-    site: S,
-    hosts: Vec<String>,
-}
-
-impl<S: Site> Service<S> {
-    fn serve(&self, stream: &TcpStream) -> io::Result<()> {
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
-        let mut request = match read_head(stream)? {
-            Ok(request) => request,
-            Err(refusal) => return write(stream, &refusal, false),
-        };
-        let answer = match self.admit(&request) {
-            Err(refusal) => Err(refusal),
-            Ok(size) => {
-                let missing = size.saturating_sub(request.body.len());
-                stream.take(missing as u64).read_to_end(&mut request.body)?;
-                if request.body.len() < size {
-                    return Err(ErrorKind::UnexpectedEof.into());
-                }
-                request.body.truncate(size);
-                self.site.answer(&request)
-            }
-        };
-        let answer = answer.unwrap_or_else(|refusal| refusal);
-        write(stream, &answer, request.is_head)
-    }
-
-    /// The size of the body, if the request may have one of this size.
-    fn admit(&self, head: &Request) -> Result<usize, Answer> {
-        if !head.is_for(&self.hosts) {
-            return Err(Answer::refusal(
-                403,
-                "this host name is not known here: see --host",
-            ));
-        }
-        let (size, room) = (head.size_of_body()?, self.site.admit(head)?);
-        match usize::try_from(size).ok().filter(|size| *size <= room) {
-            Some(size) => Ok(size),
-            None => Err(Answer::refusal(
-                413,
-                format_args!("a body may have {room} bytes here, and this has {size}"),
-            )),
-        }
-    }
-}
-
-/// A request with what has come of its body, or the answer to what cannot be a
-/// request.
-fn read_head(mut stream: &TcpStream) -> io::Result<Result<Request, Answer>> {
+/// A request, or the answer to what is none that may come.
+fn read_request(
+    mut stream: &TcpStream,
+    hosts: &[String],
+    most: usize,
+) -> io::Result<Result<Request, Answer>> {
     let mut bytes = Vec::new();
-    loop {
+    let mut request = loop {
         let mut piece = [0; LONGEST_HEAD];
         let count = stream.read(&mut piece)?;
         bytes.extend_from_slice(&piece[..count]);
         match head(&bytes) {
             Ok(None) if count == 0 => return Err(ErrorKind::UnexpectedEof.into()),
             Ok(None) => {}
-            Ok(Some(request)) => return Ok(Ok(request)),
+            Ok(Some(request)) => break request,
             Err(refusal) => return Ok(Err(refusal)),
         }
+    };
+    let size = match request.admit(hosts, most) {
+        Ok(size) => size,
+        Err(refusal) => return Ok(Err(refusal)),
+    };
+    let missing = size.saturating_sub(request.body.len());
+    stream.take(missing as u64).read_to_end(&mut request.body)?;
+    if request.body.len() < size {
+        return Err(ErrorKind::UnexpectedEof.into());
     }
+    request.body.truncate(size);
+    Ok(Ok(request))
 }
 
 /// The request whose head is at the beginning of these bytes, with the bytes
@@ -302,10 +277,8 @@ fn head(bytes: &[u8]) -> Result<Option<Request>, Answer> {
         (header.name.to_ascii_lowercase(), value)
     };
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
-    let method = parsed.method.unwrap_or_default();
     Ok(Some(Request {
-        method: method.replace("HEAD", "GET"),
-        is_head: method == "HEAD",
+        method: parsed.method.unwrap_or_default().into(),
         path: path.into(),
         parameters: parameters(query),
         headers: parsed.headers.iter().map(header).collect(),
@@ -329,26 +302,29 @@ fn decoded(text: &str) -> String {
     let mut pieces = text.split('%');
     let mut bytes = Vec::from(pieces.next().unwrap_or_default());
     for piece in pieces {
-        let two = piece.as_bytes().get(..2);
-        let digits = two.filter(|digits| digits.iter().all(u8::is_ascii_hexdigit));
-        let code = digits.and_then(|_| u8::from_str_radix(&piece[..2], 16).ok());
-        bytes.push(code.unwrap_or(b'%'));
-        bytes.extend_from_slice(&piece.as_bytes()[if code.is_some() { 2 } else { 0 }..]);
+        match piece.get(..2).map(|code| u8::from_str_radix(code, 16)) {
+            Some(Ok(byte)) => {
+                bytes.push(byte);
+                bytes.extend_from_slice(&piece.as_bytes()[2..]);
+            }
+            _ => {
+                bytes.push(b'%');
+                bytes.extend_from_slice(piece.as_bytes());
+            }
+        }
     }
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Writes an answer, without its body if only its head was asked for, and waits
-/// until the other side has closed the connection.
-fn write(mut stream: &TcpStream, answer: &Answer, is_head: bool) -> io::Result<()> {
+/// Writes an answer, and waits until the other side has closed the connection.
+fn write(mut stream: &TcpStream, answer: &Answer) -> io::Result<()> {
     let (status, kind, length) = (answer.status, answer.kind, answer.body.len());
     let head = format!(
         "HTTP/1.1 {status} \r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\
          {SAFETY}Connection: close\r\n\r\n"
     );
-    let body = if is_head { "" } else { &answer.body };
     let until = Instant::now() + ENOUGH;
-    for piece in iter::once(head.as_bytes()).chain(body.as_bytes().chunks(PIECE)) {
+    for piece in iter::once(head.as_bytes()).chain(answer.body.as_bytes().chunks(PIECE)) {
         stream.write_all(piece)?;
         if Instant::now() > until {
             return Err(ErrorKind::TimedOut.into());

@@ -31,7 +31,6 @@ mod commands {
     pub mod raw;
     pub mod reserve;
     pub mod statistics;
-    pub mod tail;
     pub mod top;
     pub mod why;
     pub mod work;
@@ -52,8 +51,8 @@ use clap::{Args, ValueEnum};
 use clap_complete::Shell;
 use command::{Entry, Interval, Invocation, Run, program, said};
 use commands::{
-    binlog, change, check, console, dump, ls, metrics, put, raw, reserve, statistics, tail, top,
-    why, work,
+    binlog, change, check, console, dump, ls, metrics, put, raw, reserve, statistics, top, why,
+    work,
 };
 use failure::{Failure, Outcome};
 use remote::address::{ADDRESS_VARIABLE, Address, DEFAULT_PORT, Server, warn_of};
@@ -74,7 +73,6 @@ const LOOKING: &[Entry] = &[
     Entry::of::<statistics::Clients>("clients", "list the connections: who puts, who works and who waits"),
     Entry::of::<metrics::Metrics>("metrics", "write the statistics as text for Prometheus, or serve them"),
     Entry::of::<check::Check>("check", "say in one line whether a server is well, for monitoring"),
-    Entry::of::<tail::Tail>("tail", "show jobs as they are put, of all tubes or of some"),
     Entry::of::<ls::Ls>("ls", "list the jobs of a server or of some tubes"),
     Entry::of::<ls::Peek>("peek", "show jobs: those with these ids, or the next of a tube"),
     Entry::of::<dump::Dump>("dump", "write all jobs, or those of some tubes, for load to read"),

@@ -127,7 +127,7 @@ impl Jobs {
         let (verb, doing) = act.names();
         let tubes = Patterns(self.tubes);
         let found = self.chosen.find(invocation, &self.ids, &tubes, None)?;
-        let is_sure = self.yes || found.is_trial || found.ids.is_empty();
+        let is_sure = self.yes || found.ids.is_empty();
         if let Some(what) = found.what.as_ref().filter(|_| !is_sure)
             && !confirm(format!("{verb} {what} at {}?", invocation.address()))?
         {
@@ -146,9 +146,6 @@ pub struct Chosen {
     states: Vec<State>,
     #[command(flatten)]
     conditions: Conditions,
-    /// only say how many jobs it would be
-    #[arg(long)]
-    dry_run: bool,
 }
 
 impl Chosen {
@@ -165,22 +162,18 @@ impl Chosen {
         invocation: &Invocation,
         operands: &[String],
         tubes: &Patterns,
-        to: Option<(&TubeName, &mut Client)>,
+        to: Option<&TubeName>,
     ) -> Outcome<Found> {
         if !operands.is_empty() || tubes.0.is_empty() && self.is_bare() {
             let ids = match (tubes.0.is_empty(), self.is_bare()) {
                 (false, _) => return Failure::usage("give ids or --tube, not both"),
                 (_, false) => return Failure::usage("ids and conditions exclude each other"),
-                _ if self.dry_run => {
-                    return Failure::usage("--dry-run counts jobs of tubes; peek shows ids");
-                }
                 _ => ids(operands)?,
             };
             return Ok(Found {
                 client: invocation.connect()?,
                 ids,
                 what: None,
-                is_trial: false,
                 status: Status::Done,
             });
         }
@@ -190,10 +183,7 @@ impl Chosen {
             tubes: tubes.existing(&mut client)?,
         };
         let tubes = &mut scope.tubes;
-        if let Some((to, target)) = to
-            && tubes.contains(to)
-            && client.server_stats()?.get("id") == target.server_stats()?.get("id")
-        {
+        if let Some(to) = to.filter(|to| tubes.contains(to)) {
             tubes.retain(|tube| tube != to);
             if tubes.is_empty() {
                 return Failure::usage("both are the same tube");
@@ -215,7 +205,6 @@ impl Chosen {
             client,
             ids,
             what: Some(format!("{} of {place}", in_words(&states))),
-            is_trial: self.dry_run,
             status,
         })
     }
@@ -228,8 +217,6 @@ pub struct Found {
     /// How many they are, and where, for a question; not if they were named one by
     /// one.
     what: Option<String>,
-    /// Whether the command only says how many they are.
-    is_trial: bool,
     status: Status,
 }
 
@@ -237,9 +224,6 @@ impl Found {
     /// Does this work to the jobs, and to no others, whatever producers add.
     /// `doing` is for the progress. Prints how many are done, even after a failure.
     pub fn act<W: Work>(mut self, doing: &'static str, work: &mut W) -> Outcome {
-        if self.is_trial {
-            return print(format!("{}\n", self.ids.len()));
-        }
         let named = self.what.is_none();
         let mut task = Task::new(doing, self.ids.len() as u64)?;
         let outcome = task.carry_out(work, &mut self.client, &self.ids, named);

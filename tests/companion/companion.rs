@@ -20,7 +20,6 @@ mod screen;
 mod sessions;
 mod stopping;
 mod support;
-mod tail;
 mod terminal;
 mod top;
 mod verified;

@@ -23,7 +23,7 @@ fn clear_asks_for_confirmation_at_a_terminal() {
             screen.type_keys(answer);
             assert_eq!(screen.wait(), Some(status));
         }
-        scene.tell("$ beanpole tubes --names\ndefault");
+        scene.tell("$ beanpole ls\n[1]");
     });
 }
 

@@ -7,13 +7,16 @@ use crate::command::{Invocation, Run};
 use crate::failure::{Failure, Outcome, Status, plain};
 use crate::inspection::{Finding, Inspection};
 use crate::text::json::{self, Json, json};
-use crate::text::{Output, WholeFile, complain, counted, print};
+use crate::text::{Output, complain, counted, print};
 use beanpole::binlog::import::{self, their_name};
 use beanpole::binlog::{Binlog as Log, Error, Options, Record, SyncMode, put_len};
 use beanpole::engine::{Change, JobFields, StoredJob, StoredState};
 use beanpole::protocol::{Body, JobId, Seconds, TubeName};
 use clap::{Args, ValueEnum, ValueHint};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 #[derive(Args)]
@@ -399,15 +402,23 @@ fn export(_: &Inspection, live: Live, new: &Path) -> Outcome<usize> {
         StoredState::Buried { order } => (too_large(job), Some(order)),
         _ => (too_large(job), None),
     });
-    let mut file = WholeFile::create(&new.join(their_name(1)), 0o600)?;
-    file.bytes(&import::FILE_START)?;
-    let mut bytes = Vec::new();
-    for job in &jobs {
-        bytes.clear();
-        import::encode(job, &mut bytes);
-        file.bytes(&bytes)?;
-    }
-    file.finish()?;
+    let path = new.join(their_name(1));
+    let write = || {
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&path)?;
+        file.write_all(&import::FILE_START)?;
+        let mut bytes = Vec::new();
+        for job in &jobs {
+            bytes.clear();
+            import::encode(job, &mut bytes);
+            file.write_all(&bytes)?;
+        }
+        file.sync_all()
+    };
+    write().map_err(Failure::of(format_args!("cannot write {}", path.display())))?;
     if let Some(largest) = jobs.last().and_then(too_large) {
         let count = jobs.iter().filter_map(too_large).count();
         complain!(

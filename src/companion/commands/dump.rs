@@ -11,24 +11,18 @@ use crate::remote::form::{DUMP_VERSION, Line, Source, job_to_json};
 use crate::remote::tubes::stats_of;
 use crate::remote::{NewJob, Scope, State, Writer};
 use crate::signals::interrupts;
-use crate::text::json::{Json, json};
-use crate::text::{Output, Progress, WholeFile, complain, jobs, listed, print};
+use crate::text::json::json;
+use crate::text::{Output, Progress, complain, jobs, listed, print};
 use crate::values::parse;
 use beanpole::protocol::TubeName;
 use clap::{Args, ValueHint};
 use std::ffi::OsString;
-use std::fs::{read_to_string, remove_file};
-use std::io::ErrorKind;
-use std::path::Path;
 use std::sync::atomic::Ordering;
 
 #[derive(Args)]
 pub struct Dump {
     #[command(flatten)]
     tubes: Tubes,
-    /// write to this file when all is there (default: stdout)
-    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    output: Option<OsString>,
 }
 
 impl Run for Dump {
@@ -41,32 +35,23 @@ impl Run for Dump {
             states: State::ALL.into(),
         };
         let (ids, status) = finder::all(&mut client, &scope, usize::MAX)?;
-        // No other user may read the bodies.
-        let create = |path| WholeFile::create(Path::new(path), 0o600);
-        let mut file = self.output.as_ref().map(create).transpose()?;
         let mut output = Output::new();
-        let mut write = |line: Json| match &mut file {
-            Some(file) => file.json(&line),
-            None => output.json(&line),
-        };
         let server = client.address.to_string();
-        write(json!({"beanpole-dump": DUMP_VERSION, "server": server, "version": version}))?;
+        output
+            .json(&json!({"beanpole-dump": DUMP_VERSION, "server": server, "version": version}))?;
         let mut progress = Progress::new("dumping", Some(ids.len() as u64));
         let mut count = 0u64;
         for some in ids.chunks(MOST) {
             let there = jobs_to_put(&mut client, some)?;
             each_body(&mut client, there, |job, body| {
                 count += 1;
-                write(job_to_json(job.id, Some(&job.all), &body))
+                output.json(&job_to_json(job.id, Some(&job.all), &body))
             })?;
             progress.add(some.len() as u64);
         }
-        write(json!({"beanpole-dump-end": 1, "jobs": count}))?;
+        output.json(&json!({"beanpole-dump-end": 1, "jobs": count}))?;
         drop(progress);
-        match file {
-            Some(file) => file.finish()?,
-            None => output.sync()?,
-        }
+        output.sync()?;
         let mut found = stats_of(&mut client, &tubes)?;
         found.retain(|(_, facts)| facts.number("pause-time-left") > 0);
         let paused: Vec<_> = found.iter().map(|(tube, _)| tube).collect();
@@ -87,9 +72,6 @@ pub struct Load {
     /// put all of them into this tube (default: their own)
     #[arg(short, long, value_name = "TUBE", value_parser = parse::<TubeName>)]
     tube: Option<TubeName>,
-    /// note there how far it has come, and go on from there (default: nowhere)
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    note: Option<OsString>,
     /// only read the dump, and say how many would be loaded
     #[arg(long)]
     dry_run: bool,
@@ -101,14 +83,10 @@ const BATCH: usize = 500;
 const BATCH_BYTES: usize = 1 << 22;
 
 impl Run for Load {
-    fn run(mut self, invocation: &Invocation) -> Outcome {
-        let note = self.note.take().filter(|_| !self.dry_run);
-        let note = note.as_deref().map(Path::new);
-        let from = note.map_or(Ok(1), noted)?;
+    fn run(self, invocation: &Invocation) -> Outcome {
         let path = self.file.as_deref().unwrap_or(INPUT.as_ref());
         let mut dump = Loading {
             source: Source::open(path, true)?,
-            from,
             tube: self.tube,
             writer: None,
             largest: u64::MAX,
@@ -135,13 +113,7 @@ impl Run for Load {
                     let why = Failure::Interrupted("interrupted".into());
                     return Err(dump.stopped(dump.first, why));
                 }
-                let count = dump.load()?;
-                progress.add(count);
-                if let Some(path) = note.filter(|_| count > 0) {
-                    let mut file = WholeFile::create(path, 0o644)?;
-                    file.bytes(format!("{}\n", dump.first + count).as_bytes())?;
-                    file.finish()?;
-                }
+                progress.add(dump.load()?);
             }
             match next {
                 Next::Job => {}
@@ -161,34 +133,13 @@ impl Run for Load {
         if let Some(flaw) = &flaw {
             complain!("{}: {flaw}", dump.source.name);
         }
-        if let Some(path) = note.filter(|_| flaw.is_none()) {
-            // Without any job there is no note. That of a dump that was cut short
-            // says where the whole one goes on.
-            let _ = remove_file(path);
-        }
         Ok(Status::done_if(flaw.is_none()))
-    }
-}
-
-/// The line that an earlier run has noted as the one to go on at; the first one if there
-/// is no note.
-fn noted(path: &Path) -> Outcome<u64> {
-    let shown = path.display();
-    match read_to_string(path) {
-        Ok(text) => text
-            .trim()
-            .parse()
-            .or_else(|_| Failure::refused(format!("{shown} notes no line of a dump"))),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(1),
-        Err(error) => Err(Failure::io(format_args!("cannot read {shown}"), error)),
     }
 }
 
 /// A dump that is being read.
 struct Loading {
     source: Source,
-    /// The line where it goes on.
-    from: u64,
     /// The tube of all jobs, if it is one.
     tube: Option<TubeName>,
     /// Where its jobs go to; nowhere if it is only read.
@@ -209,7 +160,7 @@ struct Loading {
 
 /// What the next line is.
 enum Next {
-    /// A job, or something that goes before the jobs that are wanted.
+    /// A job, or the line before the first one.
     Job,
     /// It cannot be loaded, for this reason.
     Fault(String),
@@ -218,7 +169,7 @@ enum Next {
 }
 
 impl Loading {
-    /// Reads a line. If it is a job that is wanted, it is added to the batch.
+    /// Reads a line. If it is a job, it is added to the batch.
     fn next(&mut self) -> Outcome<Next> {
         let Some(text) = self.source.read_next()? else {
             let flaw = "the end is missing: the dump was cut short".to_owned();
@@ -256,7 +207,6 @@ impl Loading {
                     _ => None,
                 })
             }
-            _ if number < self.from => Next::Job,
             Ok(Line::Job(job)) if job.body.len() as u64 <= self.largest => {
                 if self.batch.is_empty() {
                     self.first = number;

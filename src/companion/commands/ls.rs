@@ -5,11 +5,10 @@ use crate::command::{Invocation, Run, Tubes, ids};
 use crate::failure::{Outcome, Status};
 use crate::remote::client::job;
 use crate::remote::finder::each_body;
-use crate::remote::form::{Bodies, job_to_json};
+use crate::remote::form::{Bodies, job_line, job_titles, job_to_json};
 use crate::remote::{Client, JobFacts, Scope, State};
 use crate::selection::{Conditions, state};
 use crate::text::output::{Output, complain, width};
-use crate::text::{beginning, row, span};
 use crate::values::parse;
 use beanpole::protocol::TubeName;
 use clap::Args;
@@ -31,23 +30,6 @@ pub struct Ls {
     json: bool,
 }
 
-/// A column: its name; its width, negative if its text is aligned to the left; and its
-/// text.
-type Column = (&'static str, isize, fn(&JobFacts) -> String);
-
-// The tube is the last one: where only one tube is listed, it is left out.
-#[rustfmt::skip]
-static COLUMNS: [Column; 8] = [
-    ("id", 9, |job| job.id.to_string()),
-    ("state", -8, |job| job.state.name().into()),
-    ("pri", 10, |job| job.priority.0.to_string()),
-    ("age", 5, |job| span(job.age)),
-    ("left", 5, left),
-    ("tries", 5, |job| job.reserves.to_string()),
-    ("size", 7, |job| job.all.number("size").to_string()),
-    ("tube", -12, |job| job.tube.to_string()),
-];
-
 impl Run for Ls {
     fn run(self, invocation: &Invocation) -> Outcome {
         let mut client = invocation.connect()?;
@@ -61,7 +43,7 @@ impl Run for Ls {
         let most = self.conditions.most();
         let mut table = Table {
             ls: &self,
-            columns: &COLUMNS[..COLUMNS.len() - usize::from(scope.tubes.len() == 1)],
+            is_of_one: scope.tubes.len() == 1,
             width: width(),
             output: Output::new(),
             has_rows: false,
@@ -73,19 +55,11 @@ impl Run for Ls {
     }
 }
 
-/// What is left of the delay of a delayed job, or of the time to run of a
-/// reserved one.
-fn left(job: &JobFacts) -> String {
-    match job.state {
-        State::Delayed | State::Reserved => span(job.time_left.0.into()),
-        _ => "-".into(),
-    }
-}
-
 /// The rows, in one of three forms: a table, ids, or JSON.
 struct Table<'a> {
     ls: &'a Ls,
-    columns: &'static [Column],
+    /// Whether all jobs are of one tube.
+    is_of_one: bool,
     /// How many characters a line may have; into a pipe, as many as there are.
     width: Option<usize>,
     output: Output,
@@ -103,25 +77,16 @@ impl Table<'_> {
 
     fn row(&mut self, mut job: JobFacts, body: &[u8]) -> Outcome<()> {
         let is_first = !std::mem::replace(&mut self.has_rows, true);
-        job.all.add_missing("size", body.len());
         if self.ls.json {
+            job.all.add_missing("size", body.len());
             let json = job_to_json(job.id, Some(&job.all), body);
             return self.output.json(&json);
         }
         if is_first {
-            let titles = self.columns(|(name, ..)| name.to_uppercase());
-            self.output.line(titles + "BODY")?;
+            self.output.line(job_titles(self.is_of_one))?;
         }
-        let facts = self.columns(|(.., text)| text(&job)) + &job.note();
-        let used = facts.chars().count();
-        let width = self.width.map(|width| width.saturating_sub(used));
-        self.output.line(facts + &beginning(body, width))
-    }
-
-    /// A line up to the body.
-    fn columns(&self, text: impl Fn(&Column) -> String) -> String {
-        let cells = self.columns.iter();
-        row(cells.map(|column| (text(column), column.1))) + " "
+        let line = job_line(&job, body, self.is_of_one, self.width);
+        self.output.line(line)
     }
 }
 
@@ -156,18 +121,18 @@ impl Run for Peek {
         let (mut output, mut all) = (Output::new(), true);
         for line in lines {
             let reply = client.call(&line)?;
-            let Some(mut job) = job(&line, reply)? else {
+            let Some(job) = job(&line, reply)? else {
                 all = false;
                 if let Some(id) = line.strip_prefix("peek ") {
                     complain!("there is no job {id}");
                 }
                 continue;
             };
-            if self.bodies.json {
-                let facts = client.facts(&format!("stats-job {}", job.id))?;
-                job.facts = facts.map(Box::new);
-            }
-            self.bodies.write(&mut output, &job)?;
+            let facts = match self.bodies.json {
+                true => client.facts(&format!("stats-job {}", job.id))?,
+                false => None,
+            };
+            self.bodies.write(&mut output, &job, facts.as_ref())?;
         }
         output.sync()?;
         Ok(Status::done_if(all))

@@ -1,5 +1,5 @@
-//! `metrics`: the statistics as text for Prometheus. The text is printed, put
-//! into a file for a textfile collector, or served by HTTP.
+//! `metrics`: the statistics as text for Prometheus. The text is printed, or served
+//! by HTTP.
 //!
 //! The names of counters end in `_total`; units are seconds and bytes. What a
 //! server does not report is left out. `beanstalk_up` says whether a server
@@ -7,17 +7,16 @@
 
 use crate::command::{Invocation, Run, last_of};
 use crate::failure::{Failure, Outcome};
-use crate::http::{self, Answer, Request, Site};
+use crate::http::{self, Answer, Request};
 use crate::remote::client::ask_all;
 use crate::remote::{Client, Facts, Known, Pattern, Patterns, Refusal, Sample, Server, State};
 use crate::signals::end_at_signals;
-use crate::text::output::{WholeFile, complain, note, print};
+use crate::text::output::{complain, note, print};
 use crate::values::{Count, parse};
-use clap::{Args, ValueHint};
+use clap::Args;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::fmt::{Display, Write};
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -32,11 +31,8 @@ pub struct Metrics {
     /// with the age of the next ready job of each tube
     #[arg(long)]
     age: bool,
-    /// write this file, all of it at once (default: stdout)
-    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    output: Option<PathBuf>,
-    /// serve them by HTTP at this HOST:PORT or PORT
-    #[arg(long, value_name = "ADDR", conflicts_with = "output")]
+    /// serve them by HTTP at this HOST:PORT or PORT (default: stdout)
+    #[arg(long, value_name = "ADDR")]
     listen: Option<String>,
     /// scrapers know this machine by this name; may be repeated (default: localhost)
     #[arg(long = "host", value_name = "NAME")]
@@ -64,16 +60,12 @@ impl Run for Metrics {
                 asking: Arc::default(),
                 last: Mutex::default(),
             };
-            http::serve(&listener, self.hosts, served)
+            http::serve(&listener, self.hosts, 0, move |request| {
+                served.answer(request)
+            })
         }
         let (text, failures) = scrape.text();
-        if let Some(file) = &self.output {
-            let mut file = WholeFile::create(file, 0o644)?;
-            file.bytes(text.as_bytes())?;
-            file.finish()?;
-        } else {
-            print(text)?;
-        }
+        print(text)?;
         last_of(failures)
     }
 }
@@ -95,8 +87,11 @@ struct Last {
     kept: Option<Arc<str>>,
 }
 
-impl Site for Served {
+impl Served {
     fn answer(&self, request: &Request) -> Result<Answer, Answer> {
+        if request.method != "GET" {
+            return Err(Answer::refusal(405, "only GET is known here"));
+        }
         if request.path != "/metrics" {
             return Err(Answer::refusal(404, "only /metrics is here"));
         }

@@ -19,7 +19,7 @@ use rustyline::completion::Completer;
 use rustyline::error::ReadlineError;
 use rustyline::highlight::Highlighter;
 use rustyline::hint::Hinter;
-use rustyline::history::FileHistory;
+use rustyline::history::DefaultHistory;
 use rustyline::validate::Validator;
 use rustyline::{CompletionType, Config, Context, Editor, Helper};
 use std::collections::VecDeque;
@@ -27,7 +27,6 @@ use std::ffi::OsString;
 use std::io::{self, BufRead, Read};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStringExt;
-use std::path::PathBuf;
 use std::time::Instant;
 
 /// The protocol on one screen; its manual page shows the same text.
@@ -171,13 +170,6 @@ fn write(output: &mut Output, reply: &RawReply) -> Outcome<()> {
     output.sync()
 }
 
-/// The variable that names the file with earlier lines. If it is empty, there is
-/// no file.
-const VARIABLE: &str = "BEANPOLE_HISTORY";
-const FILE: &str = ".beanpole_history";
-/// How many earlier lines are used.
-const LINES: usize = 1000;
-
 /// Runs a prompt until the user ends it.
 fn converse(invocation: &Invocation, client: Client) -> Outcome {
     let mut prompt = Prompt::new(invocation)?;
@@ -188,7 +180,8 @@ fn converse(invocation: &Invocation, client: Client) -> Outcome {
         let Some(first) = line.split_whitespace().next() else {
             continue;
         };
-        prompt.remember(&line);
+        // A line that is not remembered is not missed.
+        let _ = prompt.editor.add_history_entry(&line);
         if matches!(first, "help" | "?") {
             print(CARD.into())?;
             continue;
@@ -224,32 +217,20 @@ fn say(text: impl std::fmt::Display) -> Outcome<()> {
 }
 
 struct Prompt<'a> {
-    editor: Editor<Typing<'a>, FileHistory>,
-    /// The file with earlier lines, if there is one.
-    history: Option<PathBuf>,
+    editor: Editor<Typing<'a>, DefaultHistory>,
     /// Lines that were pasted after others, and are still to be run.
     pasted: VecDeque<String>,
 }
 
 impl<'a> Prompt<'a> {
     fn new(invocation: &'a Invocation) -> Outcome<Prompt<'a>> {
-        let sized = Config::builder()
-            .max_history_size(LINES)
-            .map_err(unusable)?;
-        let config = sized.completion_type(CompletionType::List).build();
+        let config = Config::builder()
+            .completion_type(CompletionType::List)
+            .build();
         let mut editor = Editor::with_config(config).map_err(unusable)?;
         editor.set_helper(Some(Typing(invocation)));
-        let named = std::env::var_os(VARIABLE).map(PathBuf::from);
-        let usual = || std::env::home_dir().map(|home| home.join(FILE));
-        let chosen = named.or_else(usual);
-        let history = chosen.filter(|path| !path.as_os_str().is_empty());
-        // At the first time there is no file.
-        history
-            .iter()
-            .for_each(|path| drop(editor.load_history(path)));
         Ok(Prompt {
             editor,
-            history,
             pasted: VecDeque::new(),
         })
     }
@@ -292,15 +273,6 @@ impl<'a> Prompt<'a> {
             None => format!("{} {length}", line.trim_end()),
         };
         Ok(Some((line, Some(body.into()))))
-    }
-
-    /// Adds a line to the history, and to its file. If that cannot be written, the
-    /// lines are remembered as long as the prompt is there.
-    fn remember(&mut self, line: &str) {
-        let _ = self.editor.add_history_entry(line);
-        if let Some(path) = &self.history {
-            let _ = self.editor.append_history(path);
-        }
     }
 }
 

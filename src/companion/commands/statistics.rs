@@ -32,11 +32,8 @@ pub struct List {
     /// sort by this column, the most first (default: tube)
     #[arg(short, long, value_name = "COLUMN", ignore_case = true, value_parser = column_of(&COLUMNS))]
     sort: Option<Column>,
-    /// only the names
-    #[arg(long)]
-    names: bool,
     /// write JSON
-    #[arg(short, long, conflicts_with = "names")]
+    #[arg(short, long)]
     json: bool,
 }
 
@@ -110,16 +107,8 @@ impl Run for List {
     fn run(self, invocation: &Invocation) -> Outcome {
         let patterns = self.tubes.patterns();
         let (mut found, outcome) = invocation.ask_each(|client| {
-            if !self.names {
-                let all = stats_of(client, &patterns)?.into_iter();
-                return Ok(all.map(|(_, facts)| facts).collect());
-            }
-            let named = |name: TubeName| {
-                let mut facts = Facts::default();
-                facts.add_missing("name", &name);
-                patterns.mean(&name).then_some(facts)
-            };
-            Ok(client.tubes()?.into_iter().filter_map(named).collect())
+            let all = stats_of(client, &patterns)?.into_iter();
+            Ok(all.map(|(_, facts)| facts).collect())
         })?;
         let any = found
             .iter()
@@ -129,14 +118,7 @@ impl Run for List {
                 tubes.sort_by_cached_key(|facts| Reverse(figure(sort, facts)));
             }
         }
-        let name = |facts: &Facts| facts.text("name").to_owned() + "\n";
-        invocation.show(self.json, &found, |tubes| {
-            if self.names {
-                tubes.iter().map(name).collect()
-            } else {
-                table(tubes)
-            }
-        })?;
+        invocation.show(self.json, &found, |tubes| table(tubes))?;
         outcome?;
         Ok(Status::done_if(any || patterns.0.is_empty()))
     }

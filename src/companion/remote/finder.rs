@@ -111,43 +111,39 @@ pub fn first(client: &mut Client, tube: &TubeName, state: State) -> Outcome<Opti
     job(&line, reply)
 }
 
-/// Up to `most` jobs of a tube in one state, the first one before the others. A
-/// server that lists jobs has those with the lowest ids beside it; otherwise they are
-/// its neighbours, and the search is given up after `patience` ids in a row without
-/// such a job.
+/// Up to `most` jobs of a tube in one state, the first one before the others: those with
+/// the lowest ids or, if the server lists no jobs, some with ids like that of the first.
 pub fn near(
     client: &mut Client,
     tube: &TubeName,
     state: State,
     most: usize,
-    patience: u64,
 ) -> Outcome<Vec<JobFacts>> {
     let Some(Job { id: start, .. }) = first(client, tube, state)? else {
         return Ok(Vec::new());
     };
     let scope = Scope::of(tube, [state]);
-    let mut found = Vec::new();
-    if let Some(mut walk) = Walk::begin(client, &scope)? {
-        found.extend(jobs_of(client, [start].into_iter())?);
-        found.extend(walk.page(client, MOST)?);
-    } else {
-        let there = usize::try_from(count(client, &scope)?).unwrap_or(usize::MAX);
-        let (mut search, mut in_vain) = (Search::around([start.0].into(), u64::MAX), 0);
-        while found.len() < most.min(there)
-            && in_vain < patience
-            && let Some(ids) = search.next()
-        {
-            let asked = ids.end - ids.start;
-            let mut jobs = jobs_of(client, ids.map(JobId))?;
-            jobs.retain(|job| scope.has(job));
-            in_vain = if jobs.is_empty() { in_vain + asked } else { 0 };
-            found.extend(jobs);
+    let mut found = match Walk::begin(client, &scope)? {
+        Some(mut walk) => {
+            let first = jobs_of(client, [start].into_iter())?;
+            [first, walk.page(client, MOST)?].concat()
         }
-    }
+        None => around(client, start.0)?,
+    };
+    found.retain(|job| scope.has(job));
     found.sort_by_key(|job| (job.id != start, job.id < start, job.id));
     found.dedup_by_key(|job| job.id);
     found.truncate(most);
     Ok(found)
+}
+
+/// How many ids before a known one, and after it, are asked for where no jobs are listed.
+const AROUND: u64 = 1000;
+
+/// The jobs with ids like this one.
+pub fn around(client: &mut Client, id: u64) -> Outcome<Vec<JobFacts>> {
+    let ids = id.saturating_sub(AROUND)..id.saturating_add(AROUND);
+    jobs_of(client, ids.map(JobId))
 }
 
 /// A walk through the jobs of a scope, on a server that lists them. It meets a
@@ -392,33 +388,22 @@ fn highest(client: &mut Client, starts: &BTreeSet<u64>) -> Outcome<(u64, Option<
     if stats.get("binlog-current-index") == Some("0") {
         return Ok((puts, None));
     }
-    Ok(match probe(client)? {
-        Ok(JobId(id)) => (id, None),
-        Err(reply) => (
-            starts.last().map_or(puts, |last| last.saturating_add(puts)),
-            Some(reply),
-        ),
-    })
-}
-
-/// Puts a job, deletes it at once, and returns its id, or the reply with which
-/// the server refused the job.
-///
-/// The tube is `default`, because that exists always: beanstalkd never forgets
-/// a tube for which it has refused a job.
-pub fn probe(client: &mut Client) -> Outcome<Result<JobId, Reply>> {
+    // beanstalkd never forgets a tube for which it has refused a job, and `default`
+    // exists always. With the longest delay nobody reserves the job.
     client.use_tube(&TubeName::default())?;
-    // The delay is the longest one, so that nobody reserves the job.
     client.queue(format_args!("put {0} {0} 1 0\r\n", u32::MAX));
     let id = match client.reply()? {
         Reply::Inserted(id) | Reply::Buried(Some(id)) => id,
-        other => return Ok(Err(other)),
+        refusal => {
+            let least = starts.last().map_or(puts, |last| last.saturating_add(puts));
+            return Ok((least, Some(refusal)));
+        }
     };
     // If it is missing, somebody has kicked it and a worker has it.
     client
         .call(format_args!("delete {id}"))?
         .is_done("delete")?;
-    Ok(Ok(id))
+    Ok((id.0, None))
 }
 
 /// The facts of the jobs among these that exist, in the given order.

@@ -1,5 +1,5 @@
-//! How jobs are written, as their bodies or as lines of JSON, and how such lines
-//! are read.
+//! How jobs are written, as a table, as their bodies or as lines of JSON, and how such
+//! lines are read.
 //!
 //! All commands write the same line: what the server says of the job, then
 //! the options of its put, if it has any, and its body. A body that is not UTF-8
@@ -13,9 +13,9 @@
 //! ```
 
 use crate::failure::Outcome;
-use crate::remote::{Facts, Job, NewJob, State};
+use crate::remote::{Facts, Job, JobFacts, NewJob, State};
 use crate::text::json::{self, Json, json};
-use crate::text::{Output, cannot_read, open, output, shown};
+use crate::text::{Output, beginning, cannot_read, open, output, row, shown, span};
 use beanpole::protocol::{JobId, Priority, PutOptions, Seconds, TubeName};
 use clap::Args;
 use serde::Deserialize;
@@ -30,19 +30,16 @@ pub struct Bodies {
     /// write a line feed after each body
     #[arg(short, long)]
     pub lines: bool,
-    /// write a NUL after each body
-    #[arg(short = '0', long, conflicts_with = "lines")]
-    pub null: bool,
     /// write each job as a line of JSON
-    #[arg(short, long, conflicts_with_all = ["lines", "null"])]
+    #[arg(short, long, conflicts_with = "lines")]
     pub json: bool,
 }
 
 impl Bodies {
     /// Writes a job. JSON contains its facts, if they are known.
-    pub fn write(&self, output: &mut Output, job: &Job) -> Outcome<()> {
+    pub fn write(&self, output: &mut Output, job: &Job, facts: Option<&Facts>) -> Outcome<()> {
         if self.json {
-            return output.json(&job_to_json(job.id, job.facts.as_deref(), &job.body));
+            return output.json(&job_to_json(job.id, facts, &job.body));
         }
         let is_terminal = output::is_terminal();
         if is_terminal {
@@ -50,12 +47,10 @@ impl Bodies {
         } else {
             output.bytes(&job.body)?
         }
-        match (self.lines, self.null) {
-            (true, _) => output.bytes(b"\n"),
-            (_, true) => output.bytes(b"\0"),
-            _ if is_terminal && !job.body.ends_with(b"\n") => output.bytes(b"\n"),
-            _ => Ok(()),
+        if self.lines || is_terminal && !job.body.ends_with(b"\n") {
+            output.bytes(b"\n")?;
         }
+        Ok(())
     }
 }
 
@@ -68,6 +63,54 @@ pub fn job_to_json(id: JobId, facts: Option<&Facts>, body: &[u8]) -> Json {
     let (key, body) = json::body(body);
     job[key] = body;
     job
+}
+
+/// A column of a table of jobs: its name; its width, negative if its text is aligned to
+/// the left; and its text.
+type Column = (&'static str, isize, fn(&JobFacts, &[u8]) -> String);
+
+// The tube is the last one: where all jobs are of one tube, it is left out.
+#[rustfmt::skip]
+static COLUMNS: [Column; 8] = [
+    ("id", 9, |job, _| job.id.to_string()),
+    ("state", -8, |job, _| job.state.name().into()),
+    ("pri", 10, |job, _| job.priority.0.to_string()),
+    ("age", 5, |job, _| span(job.age)),
+    ("left", 5, |job, _| left(job)),
+    ("tries", 5, |job, _| job.reserves.to_string()),
+    ("size", 7, |_, body| body.len().to_string()),
+    ("tube", -12, |job, _| job.tube.to_string()),
+];
+
+/// What is left of the delay of a delayed job, or of the time to run of a
+/// reserved one.
+fn left(job: &JobFacts) -> String {
+    match job.state {
+        State::Delayed | State::Reserved => span(job.time_left.0.into()),
+        _ => "-".into(),
+    }
+}
+
+/// The titles of a table of jobs, which may all be of one tube.
+pub fn job_titles(is_of_one: bool) -> String {
+    cells(is_of_one, |(name, ..)| name.to_uppercase()) + "BODY"
+}
+
+/// A job as a line of it, with its body as far as the width allows, if there is one.
+pub fn job_line(job: &JobFacts, body: &[u8], is_of_one: bool, width: Option<usize>) -> String {
+    let facts = cells(is_of_one, |(.., text)| text(job, body)) + &job.note();
+    let used = facts.chars().count();
+    let width = width.map(|width| width.saturating_sub(used));
+    facts + &beginning(body, width)
+}
+
+fn cells(is_of_one: bool, text: impl Fn(&Column) -> String) -> String {
+    let shown = COLUMNS.len() - usize::from(is_of_one);
+    row(COLUMNS
+        .iter()
+        .take(shown)
+        .map(|column| (text(column), column.1)))
+        + " "
 }
 
 /// The only version of the format of dumps.

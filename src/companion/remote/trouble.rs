@@ -6,11 +6,11 @@
 //! about those that are reserved. Nothing is changed by it.
 
 use crate::failure::Outcome;
-use crate::remote::finder::{MOST, first, jobs_of, near};
+use crate::remote::finder::{MOST, around, first, near};
 use crate::remote::watch::Growth;
 use crate::remote::{Client, Facts, JobFacts, Scope, State, Tube, Walk};
 use crate::text::{NAMED, jobs, listed, span};
-use beanpole::protocol::{JobId, Key, TubeName};
+use beanpole::protocol::{Key, TubeName};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -199,11 +199,6 @@ impl Refusal {
 pub const LATE: u64 = 60;
 /// About how many jobs the sentences ask.
 const SOME: usize = 100;
-/// How many ids around a known one may belong to reserved jobs.
-const AROUND: u64 = 1000;
-/// Where the server lists no jobs, the search for the next ones ends after this
-/// many ids in a row without one: it is made for each tube.
-const IN_A_ROW: u64 = 100;
 
 /// What is in the way of the jobs of this tube, the worst first; empty if
 /// nothing is.
@@ -212,7 +207,7 @@ pub fn sentences(client: &mut Client, name: &TubeName, tube: &Tube) -> Outcome<V
     let [ready, reserved, delayed, buried] = facts.jobs();
     let (watching, waiting) = (facts.watching(), facts.number("current-waiting"));
     let paused = facts.number("pause-time-left");
-    let next = near(client, name, State::Ready, SOME, IN_A_ROW)?;
+    let next = near(client, name, State::Ready, SOME)?;
     let held = held(client, name, reserved, next.first())?;
     let mut said = Vec::new();
     if is_full(facts) {
@@ -380,8 +375,7 @@ fn held(
                 Some(job) => job.id.0,
                 None => client.server_stats()?.number("cmd-put"),
             };
-            let ids = id.saturating_sub(AROUND)..id.saturating_add(AROUND);
-            jobs_of(client, ids.map(JobId))?
+            around(client, id)?
         }
     };
     found.retain(|job| scope.has(job));

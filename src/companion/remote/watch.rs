@@ -14,13 +14,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-/// How many tubes of a server have curves at most. If one more comes to life,
-/// the one that has been quiet for longest loses its curves.
+/// How many tubes of a server have curves at most: those that came to life first.
 const MOST_CURVES: usize = 1000;
 /// Of how many tubes the jobs are asked for in one sample: the next one is read
 /// with its body. The tubes take turns.
 const MOST_ASKED: usize = 30;
-/// The curves of a removed tube are kept for this time.
+/// The curves of a removed tube are kept for this time, unless as many tubes have some.
 const FORGET: Duration = Duration::from_secs(86_400);
 /// The longest time that a server may be silent before it counts as lost.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -30,9 +29,6 @@ const RESPITE: u32 = 4;
 /// A tube grows fast if a quarter of what is put into it stays there, and if it
 /// would have twice as many jobs in this time, in seconds.
 const DOUBLES_WITHIN: f64 = 600.0;
-/// The search for more jobs of a tube ends after this many ids in a row without
-/// one. They are few, because the search is done with each sample.
-const IDS: u64 = 1000;
 
 /// A server that is watched.
 pub struct Watched {
@@ -215,7 +211,7 @@ fn look(client: &mut Client, tube: &TubeName, most: usize) -> Outcome<Vec<(JobFa
     // `use` would create the tube.
     if client.tube_stats(tube)?.is_some() {
         for state in [State::Ready, State::Delayed, State::Buried] {
-            jobs.extend(near(client, tube, state, most, IDS)?);
+            jobs.extend(near(client, tube, state, most)?);
         }
     }
     bodies(client, jobs)
@@ -322,36 +318,25 @@ impl Known {
     ) {
         let mut old = std::mem::take(&mut self.tubes);
         let mut curves = old.values().filter(|tube| tube.curves.is_some()).count();
-        // The newest change of a tube that waits for curves.
-        let mut waits = None;
         for (name, facts) in tubes {
             let mut tube = old.remove(&name).unwrap_or_default();
             tube.note(at, before, facts);
-            if tube.curves.is_none() && tube.is_alive() {
-                if curves < MOST_CURVES {
-                    curves += 1;
-                    tube.curves = Some(Box::default());
-                } else {
-                    waits = waits.max(Some(tube.changed));
-                }
+            if tube.curves.is_none() && tube.is_alive() && curves < MOST_CURVES {
+                curves += 1;
+                tube.curves = Some(Box::default());
             }
             tube.draw(at, before);
             self.tubes.insert(name, tube);
         }
         // A tube without clients and jobs goes, and may come back.
         for (name, mut tube) in old {
-            if tube.curves.is_some() && at.saturating_sub(tube.changed) < FORGET {
+            let is_recent = at.saturating_sub(tube.changed) < FORGET;
+            if tube.curves.is_some() && is_recent && curves < MOST_CURVES {
                 tube.note(at, before, Facts::default());
                 tube.draw(at, before);
                 tube.is_gone = true;
                 self.tubes.insert(name, tube);
             }
-        }
-        let with_curves = self.tubes.values_mut().filter(|tube| tube.curves.is_some());
-        if let Some(quietest) = with_curves.min_by_key(|tube| tube.changed)
-            && waits.is_some_and(|newest| quietest.changed < newest)
-        {
-            quietest.curves = None;
         }
     }
 }

@@ -1,10 +1,8 @@
 //! The output of the companion: standard output and its terminal, messages, a
-//! progress line, a question, and files that are written as a whole: a reader
-//! finds the old text or the new one, even if the writing ends half-way.
+//! progress line and a question.
 
 use crate::failure::{Failure, Outcome, Status};
 use crate::text::json;
-use crate::text::span;
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::stat::{SFlag, fstat};
 use rustix::io::ioctl_fionread;
@@ -12,14 +10,11 @@ use rustix::termios;
 use serde::Serialize;
 use std::ffi::OsStr;
 use std::fmt;
-use std::fs::{File, OpenOptions, Permissions, canonicalize, metadata};
+use std::fs::File;
 use std::io::{self, BufRead, BufWriter, IsTerminal, Read, StdoutLock, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
-use tempfile::TempPath;
 
 /// Standard output, buffered.
 pub struct Output {
@@ -198,7 +193,7 @@ impl Progress {
     }
 
     fn draw(&self) {
-        let line = progress_line(self.what, self.done, self.total, self.started.elapsed());
+        let line = progress_line(self.what, self.done, self.total);
         // If it cannot be drawn, nothing is lost.
         let _ = write!(io::stderr(), "\r{line}\x1b[K");
     }
@@ -213,75 +208,10 @@ impl Drop for Progress {
     }
 }
 
-fn progress_line(what: &str, done: u64, total: Option<u64>, elapsed: Duration) -> String {
-    let rate = done as f64 / elapsed.as_secs_f64().max(0.001);
-    match total.filter(|total| *total >= done && done > 0) {
-        Some(total) => {
-            let left = span(((total - done) as f64 / rate).ceil() as u64);
-            format!("{what} {done} of {total}, {rate:.0}/s, {left} left")
-        }
-        None => format!("{what} {done}, {rate:.0}/s"),
-    }
-}
-
-/// A file that is written as a whole, before it is complete.
-pub struct WholeFile {
-    stream: BufWriter<File>,
-    path: PathBuf,
-    /// Where the text is until it is complete; if it never is, this file goes.
-    /// `None` if the text goes directly to its place.
-    beside: Option<TempPath>,
-}
-
-impl WholeFile {
-    /// Begins a file for this path, with these permissions. If the path is
-    /// something other than a regular file, such as a device, it is written
-    /// directly and stays.
-    pub fn create(path: &Path, mode: u32) -> Outcome<WholeFile> {
-        let create = || {
-            if metadata(path).is_ok_and(|there| !there.is_file()) {
-                let file = OpenOptions::new().write(true).open(path)?;
-                return Ok((file, path.into(), None));
-            }
-            // A symbolic link stays, too: the file that it points to is
-            // replaced.
-            let path = canonicalize(path).unwrap_or(path.into());
-            let mut builder = tempfile::Builder::new();
-            builder.permissions(Permissions::from_mode(mode));
-            let new = builder.tempfile_in(path.parent().unwrap_or(&path))?;
-            let (file, beside) = new.into_parts();
-            Ok((file, path, Some(beside)))
-        };
-        let (file, path, beside) = create().map_err(|error| cannot_write(path, error))?;
-        Ok(WholeFile {
-            stream: BufWriter::new(file),
-            path,
-            beside,
-        })
-    }
-
-    /// Writes a value on one line.
-    pub fn json(&mut self, value: &impl Serialize) -> Outcome<()> {
-        let written = json::line(&mut self.stream, value);
-        written.map_err(|error| cannot_write(&self.path, error))
-    }
-
-    /// Writes these bytes.
-    pub fn bytes(&mut self, bytes: &[u8]) -> Outcome<()> {
-        let written = self.stream.write_all(bytes);
-        written.map_err(|error| cannot_write(&self.path, error))
-    }
-
-    /// Puts the file into its place, complete and on disk.
-    pub fn finish(mut self) -> Outcome<()> {
-        let finished = self.stream.flush().and_then(|()| match self.beside {
-            Some(beside) => {
-                self.stream.get_ref().sync_all()?;
-                Ok(beside.persist(&self.path)?)
-            }
-            None => Ok(()),
-        });
-        finished.map_err(|error| cannot_write(&self.path, error))
+fn progress_line(what: &str, done: u64, total: Option<u64>) -> String {
+    match total.filter(|total| *total >= done) {
+        Some(total) => format!("{what} {done} of {total}"),
+        None => format!("{what} {done}"),
     }
 }
 
@@ -301,30 +231,4 @@ pub fn open(path: &OsStr) -> Outcome<(String, Box<dyn Read>)> {
 /// The failure to read the input of this name.
 pub fn cannot_read(name: &str, error: io::Error) -> Failure {
     Failure::io(format_args!("cannot read {name}"), error)
-}
-
-fn cannot_write(path: &Path, error: io::Error) -> Failure {
-    Failure::io(format_args!("cannot write {}", path.display()), error)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn progress_says_how_much_is_done_how_fast_and_how_long_the_rest_takes() {
-        let elapsed = Duration::from_secs(2);
-        assert_eq!(
-            progress_line("deleting", 50, Some(200), elapsed),
-            "deleting 50 of 200, 25/s, 6s left"
-        );
-        assert_eq!(
-            progress_line("deleting", 50, Some(49), elapsed),
-            "deleting 50, 25/s"
-        );
-        assert_eq!(
-            progress_line("deleting", 0, Some(0), elapsed),
-            "deleting 0, 0/s"
-        );
-    }
 }

@@ -35,9 +35,6 @@ const WIDTH: usize = 160;
 /// How many bytes of a body are shown at most, and how many the body of a change has: that
 /// of a job, or `MOST_IDS` ids.
 pub const LONGEST: usize = 1 << 20;
-/// A server without a list of jobs is asked for this many ids in a row around the next
-/// job of a tube.
-const AROUND: u64 = 1000;
 
 /// A page that is being filled.
 struct Page {
@@ -109,7 +106,7 @@ pub fn page(client: &mut Client, request: &Request) -> Outcome<Json> {
             AT_ONCE
         };
         for state in scope.states {
-            seen.extend(near(client, &scope.tubes[0], state, share, AROUND)?);
+            seen.extend(near(client, &scope.tubes[0], state, share)?);
         }
         page.looked = seen.len();
     }

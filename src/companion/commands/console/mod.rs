@@ -83,7 +83,9 @@ impl Run for Serve {
             allows_changes: self.changes,
             asking: Arc::default(),
         };
-        http::serve(&listener, self.hosts, console)
+        http::serve(&listener, self.hosts, answers::LONGEST, move |request| {
+            console.answer(request)
+        })
     }
 }
 

@@ -73,10 +73,6 @@ struct Board {
     sort: Column,
     /// Only these tubes are shown.
     tubes: Patterns,
-    /// Only tubes with this text in their names are shown.
-    filter: String,
-    /// Whether that text is being typed.
-    is_typing: bool,
     /// The tubes that are to be shown, in their order.
     rows: Vec<Row>,
     selected: Option<Row>,
@@ -106,9 +102,7 @@ impl Board {
 
     fn arrange(&mut self) {
         let known: Vec<MutexGuard<Known>> = self.servers.iter().map(|one| one.known()).collect();
-        let is_shown = |_, tube: &TubeName| {
-            self.tubes.mean(tube) && tube.as_str().contains(self.filter.as_str())
-        };
+        let is_shown = |_, tube: &TubeName| self.tubes.mean(tube);
         let rows = sorted(&known, is_shown, Some(self.sort)).into_iter();
         self.rows = rows
             .map(|(server, name, _)| (server, name.clone()))
@@ -139,9 +133,6 @@ impl Board {
     fn press(&mut self, key: Key, visible: usize) {
         let page = isize::try_from(visible).unwrap_or(1);
         match key {
-            Key::Char(character) if self.is_typing => self.filter.push(character),
-            Key::Backspace if self.is_typing => drop(self.filter.pop()),
-            Key::Enter if self.is_typing => self.is_typing = false,
             Key::Escape | Key::Enter if self.is_open => self.is_open = false,
             _ if self.is_open => {}
             Key::Up => self.select(-1),
@@ -157,11 +148,6 @@ impl Board {
             Key::Char('s') => {
                 let place = COLUMNS.iter().position(|column| *column == self.sort);
                 self.sort = COLUMNS[(place.unwrap_or(0) + 1) % COLUMNS.len()];
-            }
-            Key::Char('/') => self.is_typing = true,
-            Key::Escape => {
-                self.filter.clear();
-                self.is_typing = false;
             }
             _ => {}
         }
@@ -229,8 +215,7 @@ fn live(mut board: Board, interval: Duration) -> Outcome {
         let keys = has_keys.then(|| terminal.keys()).transpose()?;
         for key in keys.into_iter().flatten() {
             match key {
-                Key::Ctrl('c') | Key::Closed => return Ok(Status::Done),
-                Key::Char('q') if !board.is_typing => return Ok(Status::Done),
+                Key::Char('q') | Key::Ctrl('c') | Key::Closed => return Ok(Status::Done),
                 Key::Ctrl('z') => {
                     terminal.suspend()?;
                     drawn_size = (0, 0);

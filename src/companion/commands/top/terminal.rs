@@ -26,7 +26,6 @@ pub enum Key {
     Ctrl(char),
     Enter,
     Escape,
-    Backspace,
     Up,
     Down,
     Home,
@@ -101,7 +100,7 @@ fn no_terminal(errno: rustix::io::Errno) -> Failure {
     Failure::io("cannot set up the terminal", errno.into())
 }
 
-/// The keys in these bytes. Only ASCII is typed here: names of tubes. Sequences arrive
+/// The keys in these bytes. Only ASCII means something here. Sequences arrive
 /// in one piece, so an escape at the end is the key Escape.
 fn decode(bytes: &[u8]) -> Vec<Key> {
     let (mut keys, mut rest) = (Vec::new(), bytes);
@@ -125,7 +124,6 @@ fn decode(bytes: &[u8]) -> Vec<Key> {
             }
             (0x1b, _) => Some(Key::Escape),
             (b'\r' | b'\n', _) => Some(Key::Enter),
-            (0x7f | 0x08, _) => Some(Key::Backspace),
             (1..=0x1a, _) => Some(Key::Ctrl(char::from(first + b'a' - 1))),
             (b' '..=b'~', _) => Some(Key::Char(char::from(*first))),
             _ => None,
@@ -150,7 +148,7 @@ mod tests {
                 vec![Home, End, PageUp, PageDown],
             ),
             (b"\x1b[1;5A\x1b[99~x", vec![Char('x')]),
-            (b"\r\n\x7f\x08", vec![Enter, Enter, Backspace, Backspace]),
+            (b"\r\n\x7f", vec![Enter, Enter]),
             (b"\x01\x03\x1a", vec![Ctrl('a'), Ctrl('c'), Ctrl('z')]),
             (b"\xff\0a", vec![Char('a')]),
         ] {

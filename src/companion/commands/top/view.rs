@@ -1,11 +1,12 @@
 //! The board as lines of text. This file knows nothing of terminals.
 
 use super::{Board, COLUMNS, Row};
+use crate::remote::form::{job_line, job_titles};
 use crate::remote::trouble::words;
-use crate::remote::{Column, JobFacts, Kind, Refusal, State, Tube};
+use crate::remote::{Column, Kind, Refusal, Tube};
 use crate::text::{Colour, beginning, columns, counted, span};
 
-const KEYS: &str = "q quit  enter look  esc back  s sort  / filter";
+const KEYS: &str = "q quit  enter look  esc back  s sort";
 
 /// A line of the screen: pieces of text, some of them in a colour.
 #[derive(Clone, Default)]
@@ -73,8 +74,7 @@ pub fn screen(board: &Board, width: usize, height: usize) -> Vec<Line> {
         None => lines.extend(page(board, width, room)),
         Some(tube) => lines.extend(look_into(board, tube, width)),
     }
-    lines.resize(height.saturating_sub(2), Line::default());
-    lines.push(status(board));
+    lines.resize(height.saturating_sub(1), Line::default());
     lines.push(Line::plain(KEYS).styled(Style::Dim));
     lines.truncate(height);
     lines
@@ -268,40 +268,10 @@ fn look_into(board: &Board, tube: &Row, width: usize) -> Vec<Line> {
     };
     lines.push(Line::default().add_in(Some(Colour::YELLOW), told));
     lines.push(Line::default());
-    let titles = "NEXT JOBS STATE           PRI   AGE   TTR  LEFT TRIES  BYTES  BODY";
-    lines.push(Line::plain(titles).styled(Style::Bold));
+    lines.push(Line::plain(job_titles(true)).styled(Style::Bold));
     let jobs = known.jobs.iter().filter(|(job, _)| job.tube == *name);
-    lines.extend(jobs.map(|(job, body)| Line::plain(next_job(job, body, width))));
+    lines.extend(jobs.map(|(job, body)| Line::plain(job_line(job, body, true, Some(width)))));
     lines
-}
-
-fn next_job(job: &JobFacts, body: &[u8], width: usize) -> String {
-    let left = match job.state {
-        State::Delayed => span(job.time_left.0.into()),
-        _ => String::new(),
-    };
-    format!(
-        "{:>9} {:<8} {:>10} {:>5} {:>5} {left:>5} {:>5} {:>6}  {}{}",
-        job.id.0,
-        job.state.name(),
-        job.priority.0,
-        span(job.age),
-        span(job.ttr.0.into()),
-        count(job.reserves, 5),
-        count(body.len() as u64, 6),
-        job.note(),
-        beginning(body, Some(width)),
-    )
-}
-
-/// Which tubes are shown, if not all.
-fn status(board: &Board) -> Line {
-    let (filter, cursor) = (&board.filter, if board.is_typing { "_" } else { "" });
-    if filter.is_empty() && !board.is_typing {
-        Line::default()
-    } else {
-        Line::plain(format!("only tubes with '{filter}{cursor}'")).styled(Style::Bold)
-    }
 }
 
 /// A number in at most `width` characters; a large one loses digits.
