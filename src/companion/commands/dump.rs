@@ -72,9 +72,6 @@ pub struct Load {
     /// put all of them into this tube (default: their own)
     #[arg(short, long, value_name = "TUBE", value_parser = parse::<TubeName>)]
     tube: Option<TubeName>,
-    /// only read the dump, and say how many would be loaded
-    #[arg(long)]
-    dry_run: bool,
 }
 
 /// How many jobs are put together.
@@ -85,23 +82,19 @@ const BATCH_BYTES: usize = 1 << 22;
 impl Run for Load {
     fn run(self, invocation: &Invocation) -> Outcome {
         let path = self.file.as_deref().unwrap_or(INPUT.as_ref());
+        let source = Source::open(path, true)?;
+        let mut client = invocation.connect()?;
         let mut dump = Loading {
-            source: Source::open(path, true)?,
+            source,
             tube: self.tube,
-            writer: None,
-            largest: u64::MAX,
+            largest: client.server_stats()?.number("max-job-size"),
+            writer: Writer::new(client),
             batch: Vec::new(),
             first: 0,
             bytes: 0,
             loaded: 0,
             only_jobs: false,
         };
-        if !self.dry_run {
-            let mut client = invocation.connect()?;
-            let told = client.server_stats()?.number("max-job-size");
-            dump.largest = if told > 0 { told } else { dump.largest };
-            dump.writer = Some(Writer::new(client));
-        }
         let interrupted = interrupts()?;
         let mut progress = Progress::new("loading", None);
         let flaw = loop {
@@ -126,9 +119,7 @@ impl Run for Load {
             }
         };
         drop(progress);
-        if let Some(writer) = &dump.writer {
-            writer.say_what_is_lost();
-        }
+        dump.writer.say_what_is_lost();
         print(format!("{}\n", dump.loaded))?;
         if let Some(flaw) = &flaw {
             complain!("{}: {flaw}", dump.source.name);
@@ -142,8 +133,7 @@ struct Loading {
     source: Source,
     /// The tube of all jobs, if it is one.
     tube: Option<TubeName>,
-    /// Where its jobs go to; nowhere if it is only read.
-    writer: Option<Writer>,
+    writer: Writer,
     /// The largest body that the server takes.
     largest: u64,
     /// Jobs of successive lines, which are put next.
@@ -233,11 +223,7 @@ impl Loading {
         self.bytes = 0;
         let batch = std::mem::take(&mut self.batch);
         let all = batch.len() as u64;
-        let Some(writer) = &mut self.writer else {
-            self.loaded += all;
-            return Ok(all);
-        };
-        let written = writer.write_in_order(&batch);
+        let written = self.writer.write_in_order(&batch);
         let count = written.replies.len() as u64;
         self.loaded += count - written.unburied.len() as u64;
         // All jobs may be there while a burial failed: then the rest begins
@@ -264,12 +250,7 @@ impl Loading {
 
     /// The failure at this line, which says at which line to go on.
     fn stopped(&self, line: u64, failure: Failure) -> Failure {
-        let what = if self.writer.is_some() {
-            "loaded"
-        } else {
-            "sound"
-        };
-        let loaded = jobs(self.loaded, what);
+        let loaded = jobs(self.loaded, "loaded");
         let dump = self.source.name.replace("stdin", INPUT);
         failure
             .about(format_args!("{} line {line}", self.source.name))

@@ -17,7 +17,7 @@ use clap::Args;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::fmt::{Display, Write};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 #[derive(Args)]
@@ -57,7 +57,6 @@ impl Run for Metrics {
             scrape.patience = scrape.patience.min(SCRAPE_PATIENCE);
             let served = Served {
                 scrape,
-                asking: Arc::default(),
                 last: Mutex::default(),
             };
             http::serve(&listener, self.hosts, 0, move |request| {
@@ -71,20 +70,11 @@ impl Run for Metrics {
 }
 
 /// The metrics alone are served. They may be a large text: it is made once at a time, and
-/// whoever asks while it is made, or another client still reads it, gets the same.
+/// whoever asked before it was made, or while another client still reads it, gets the same.
 struct Served {
     scrape: Scrape,
-    /// Each request that waits for the text has a clone.
-    asking: Arc<()>,
-    last: Mutex<Last>,
-}
-
-/// The text that was made last, and when; it is gone when nobody reads it.
-#[derive(Default)]
-struct Last {
-    made: Option<(Instant, Weak<str>)>,
-    /// It stays for those who wait, even if it has been read by then.
-    kept: Option<Arc<str>>,
+    /// The text that was made last, and when.
+    last: Mutex<Option<(Instant, Arc<str>)>>,
 }
 
 impl Served {
@@ -95,21 +85,18 @@ impl Served {
         if request.path != "/metrics" {
             return Err(Answer::refusal(404, "only /metrics is here"));
         }
-        let asking = Arc::clone(&self.asking);
+        let asked = Instant::now();
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let made = last.made.as_ref();
-        let new = made.filter(|(made, _)| made.elapsed() < SHARED);
-        let text = new.and_then(|(_, text)| text.upgrade()).unwrap_or_else(|| {
-            let (text, failures) = self.scrape.text();
-            failures.iter().for_each(|failure| complain!("{failure}"));
-            let text: Arc<str> = text.into();
-            last.made = Some((Instant::now(), Arc::downgrade(&text)));
-            text
-        });
-        let others_wait = Arc::strong_count(&asking) > 2;
-        last.kept = others_wait.then(|| Arc::clone(&text));
-        // Whoever has the lock next does not wait for us.
-        drop(asking);
+        let will_do = |(made, text): &&(Instant, Arc<str>)| {
+            *made > asked || Arc::strong_count(text) > 1 && made.elapsed() < SHARED
+        };
+        if let Some((_, text)) = last.as_ref().filter(will_do) {
+            return Ok(Answer::ok(KIND, Arc::clone(text)));
+        }
+        let (text, failures) = self.scrape.text();
+        failures.iter().for_each(|failure| complain!("{failure}"));
+        let text: Arc<str> = text.into();
+        *last = Some((Instant::now(), Arc::clone(&text)));
         Ok(Answer::ok(KIND, text))
     }
 }

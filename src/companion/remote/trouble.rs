@@ -362,13 +362,7 @@ fn held(
     }
     let scope = Scope::of(tube, [State::Reserved]);
     let mut found = match Walk::begin(client, &scope)? {
-        Some(mut walk) => {
-            let mut found = Vec::new();
-            while (found.len() as u64) < reserved && found.len() < SOME && walk.next.is_some() {
-                found.extend(walk.page(client, MOST)?);
-            }
-            found
-        }
+        Some(mut walk) => walk.page(client, MOST)?,
         None => {
             // Without a job near by, the latest ids are as good as any.
             let id = match near {

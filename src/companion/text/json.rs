@@ -5,7 +5,7 @@
 //! Numbers keep the text that they were written with, because ids do not fit
 //! into a floating-point number. Objects keep their order.
 
-use crate::text::disturbs;
+use crate::text::{disturbs, pieces};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
@@ -57,13 +57,11 @@ impl Formatter for Line {
         to: &mut W,
         text: &str,
     ) -> io::Result<()> {
-        for piece in text.split_inclusive(disturbs) {
-            let last = piece.chars().next_back().filter(|last| disturbs(*last));
-            to.write_all(&piece.as_bytes()[..piece.len() - last.map_or(0, char::len_utf8)])?;
+        for (piece, last) in pieces(text, disturbs) {
+            to.write_all(piece.as_bytes())?;
             for unit in last
-                .map(String::from)
                 .iter()
-                .flat_map(|last| last.encode_utf16())
+                .flat_map(|last| last.encode_utf16(&mut [0; 2]).to_vec())
             {
                 write!(to, "\\u{unit:04x}")?;
             }

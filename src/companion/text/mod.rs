@@ -85,9 +85,8 @@ pub fn shown(bytes: &[u8], lines: bool) -> String {
     let is_escaped = |c: char| !is_kept(c) && disturbs(c);
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
-        for piece in chunk.valid().split_inclusive(is_escaped) {
-            let last = piece.chars().next_back().filter(|last| is_escaped(*last));
-            text += &piece[..piece.len() - last.map_or(0, char::len_utf8)];
+        for (piece, last) in pieces(chunk.valid(), is_escaped) {
+            text += piece;
             match last {
                 None => {}
                 Some(last @ ('\n' | '\t' | '\r')) => text.extend(last.escape_default()),
@@ -100,6 +99,17 @@ pub fn shown(bytes: &[u8], lines: bool) -> String {
         }
     }
     text
+}
+
+/// The pieces of a text that end with such a character, each without it, and with it.
+fn pieces(
+    text: &str,
+    ends: impl Fn(char) -> bool + Copy,
+) -> impl Iterator<Item = (&str, Option<char>)> {
+    text.split_inclusive(ends).map(move |piece| {
+        let last = piece.chars().next_back().filter(|last| ends(*last));
+        (&piece[..piece.len() - last.map_or(0, char::len_utf8)], last)
+    })
 }
 
 /// A colour that every terminal has, by its number there.
