@@ -52,9 +52,8 @@ impl Scope {
 
 /// The highest number of jobs or connections that one request asks for.
 pub const MOST: usize = 1000;
-/// How many ids are asked for at once around a job, at least and at most.
-const NARROWEST: u64 = 16;
-const WIDEST: u64 = 10_000;
+/// How many ids are asked for at once where jobs are searched for.
+const BLOCK: u64 = 1000;
 /// How many ids beyond the known ones are asked for before the search gives up.
 const BEYOND: u64 = 10_000_000;
 
@@ -285,49 +284,25 @@ fn by_asking(client: &mut Client, scope: &Scope, most: usize) -> Outcome<(Vec<Jo
     Ok((ids, Status::done_if(missing == 0)))
 }
 
-/// Goes through all ids, each once, in ranges that begin at some of them and grow
-/// in both directions.
+/// Goes through all ids, each once: first through the blocks of ids that some are in, then
+/// through the blocks beside these, and so on.
 struct Search {
-    /// The ids that were given out, in order.
-    ranges: Vec<Range<u64>>,
-    /// The id after the last one that can exist.
+    /// The last id that can exist.
     end: u64,
-    width: u64,
-    next: VecDeque<Range<u64>>,
+    /// The blocks that were gone through or will be.
+    known: BTreeSet<u64>,
+    next: VecDeque<u64>,
 }
 
 impl Search {
     /// Begins at these ids; without any, at the last one.
     fn around(starts: BTreeSet<u64>, highest: u64) -> Search {
-        let greatest = starts.last().map_or(highest, |last| highest.max(*last));
-        let end = greatest.saturating_add(1);
+        let end = starts.last().map_or(highest, |last| highest.max(*last));
         let last = starts.is_empty().then_some(end);
-        Search {
-            ranges: starts.into_iter().chain(last).map(|id| id..id).collect(),
-            end,
-            width: NARROWEST,
-            next: VecDeque::new(),
-        }
-    }
-
-    /// Widens each range in both directions.
-    fn widen(&mut self) {
-        let mut widened: Vec<Range<u64>> = Vec::new();
-        let starts: Vec<u64> = self.ranges.iter().skip(1).map(|next| next.start).collect();
-        let nexts = starts.into_iter().chain([self.end]);
-        for (range, next) in std::mem::take(&mut self.ranges).into_iter().zip(nexts) {
-            let least = widened.last().map_or(1, |before| before.end);
-            let from = range.start.saturating_sub(self.width).max(least);
-            let to = range.end.saturating_add(self.width).min(next);
-            self.next.extend([range.end..to, from..range.start]);
-            match widened.last_mut().filter(|before| before.end == from) {
-                Some(before) => before.end = to,
-                None => widened.push(from..to),
-            }
-        }
-        self.ranges = widened;
-        self.next.retain(|range| !range.is_empty());
-        self.width = (self.width * 2).min(WIDEST);
+        let begun = starts.into_iter().chain(last).map(|id| id / BLOCK);
+        let known: BTreeSet<u64> = begun.collect();
+        let next = known.iter().copied().collect();
+        Search { end, known, next }
     }
 }
 
@@ -335,10 +310,16 @@ impl Iterator for Search {
     type Item = Range<u64>;
 
     fn next(&mut self) -> Option<Range<u64>> {
-        if self.next.is_empty() {
-            self.widen();
+        let block = self.next.pop_front()?;
+        let after = (block < self.end / BLOCK).then_some(block + 1);
+        for beside in [after, block.checked_sub(1)].into_iter().flatten() {
+            if self.known.insert(beside) {
+                self.next.push_back(beside);
+            }
         }
-        self.next.pop_front()
+        let from = block * BLOCK;
+        let to = from.saturating_add(BLOCK).min(self.end.saturating_add(1));
+        Some(from.max(1)..to)
     }
 }
 
@@ -484,18 +465,19 @@ mod tests {
 
     #[test]
     fn a_search_asks_for_each_id_once_and_begins_near_the_first_jobs() {
-        let ranges: Vec<_> = Search::around([40, 50, 400].into(), 1000).collect();
-        assert_eq!(ranges[..5], [40..50, 24..40, 50..66, 400..416, 384..400]);
+        let ranges: Vec<_> = Search::around([4040, 4050, 8400].into(), 9999).collect();
+        let begun = [4000..5000, 8000..9000, 5000..6000, 3000..4000, 9000..10_000];
+        assert_eq!(ranges[..5], begun);
         let mut ids: Vec<u64> = ranges.into_iter().flatten().collect();
         ids.sort();
-        assert!(ids.into_iter().eq(1..=1000));
+        assert!(ids.into_iter().eq(1..=9999));
     }
 
     #[test]
     fn a_search_without_a_first_job_begins_at_the_newest_ids() {
-        let mut search = Search::around(BTreeSet::new(), 20);
-        assert_eq!(search.next(), Some(5..21));
-        assert_eq!(search.next(), Some(1..5));
+        let mut search = Search::around(BTreeSet::new(), 1004);
+        assert_eq!(search.next(), Some(1000..1005));
+        assert_eq!(search.next(), Some(1..1000));
         assert_eq!(search.next(), None);
     }
 }

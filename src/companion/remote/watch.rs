@@ -56,8 +56,8 @@ pub struct Known {
     pub tubes: BTreeMap<TubeName, Tube>,
     /// The tubes whose jobs are asked for in any case.
     pub shown: Vec<TubeName>,
-    /// After which tube the jobs of others are asked for.
-    turn: Option<TubeName>,
+    /// The place, among the tubes with jobs, from which on the jobs of some are asked for.
+    turn: usize,
     /// How many puts each connection had sent, by its number, if the connections
     /// were asked for.
     puts: HashMap<u64, u64>,
@@ -237,14 +237,11 @@ impl Known {
         let has_jobs = |facts: &Facts| facts.jobs_in(&[State::Ready, State::Reserved]) > 0;
         let with_jobs = tubes.iter().filter(|(_, facts)| has_jobs(facts));
         let busy: Vec<_> = with_jobs.map(|(name, _)| name).collect();
-        let after = |turn: &TubeName| busy.partition_point(|name| *name <= turn);
-        let from = self.turn.as_ref().map_or(0, after);
+        let turn = self.turn.checked_rem(busy.len()).unwrap_or(0);
+        self.turn = turn.saturating_add(most);
         let mut chosen = self.shown.clone();
-        let others = busy[from..].iter().chain(&busy[..from]).take(most);
+        let others = busy.iter().cycle().skip(turn).take(most.min(busy.len()));
         chosen.extend(others.map(|name| (*name).clone()));
-        if chosen.len() > self.shown.len() && busy.len() > most {
-            self.turn = chosen.last().cloned();
-        }
         let suspects = self.tubes.values().filter_map(|tube| tube.suspect.as_ref());
         (chosen, suspects.map(|job| job.id).collect())
     }
