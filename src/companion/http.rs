@@ -6,7 +6,7 @@
 //! more, the oldest one is closed. So clients that send nothing, or read no answer,
 //! do not block others, and no number of clients makes this program grow.
 //!
-//! It leaves out connections that stay open, HEAD, encodings of bodies, the reason
+//! It leaves out connections that stay open, encodings of bodies, the reason
 //! phrases of statuses, and TLS.
 
 use crate::failure::{Failure, Outcome};
@@ -24,7 +24,9 @@ use std::time::{Duration, Instant};
 /// A request.
 #[derive(Debug, Default)]
 pub struct Request {
+    /// `HEAD` is told as `GET`: it differs only in what is written.
     pub method: String,
+    pub is_head: bool,
     /// The path, as it was sent.
     pub path: String,
     /// The names and values after the `?`, decoded.
@@ -184,8 +186,9 @@ pub fn serve(
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
         let request = read_request(stream, &hosts, most)?;
+        let is_head = request.as_ref().is_ok_and(|request| request.is_head);
         let answer = request.and_then(|request| site(&request));
-        write(stream, &answer.unwrap_or_else(|refusal| refusal))
+        write(stream, &answer.unwrap_or_else(|refusal| refusal), is_head)
     }));
     // The connections in the order in which they came. A thread shares each until it
     // has ended.
@@ -277,8 +280,10 @@ fn head(bytes: &[u8]) -> Result<Option<Request>, Answer> {
         (header.name.to_ascii_lowercase(), value)
     };
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    let method = parsed.method.unwrap_or_default();
     Ok(Some(Request {
-        method: parsed.method.unwrap_or_default().into(),
+        method: method.replace("HEAD", "GET"),
+        is_head: method == "HEAD",
         path: path.into(),
         parameters: parameters(query),
         headers: parsed.headers.iter().map(header).collect(),
@@ -316,15 +321,17 @@ fn decoded(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Writes an answer, and waits until the other side has closed the connection.
-fn write(mut stream: &TcpStream, answer: &Answer) -> io::Result<()> {
+/// Writes an answer, without its body if only its head was asked for, and waits
+/// until the other side has closed the connection.
+fn write(mut stream: &TcpStream, answer: &Answer, is_head: bool) -> io::Result<()> {
     let (status, kind, length) = (answer.status, answer.kind, answer.body.len());
     let head = format!(
         "HTTP/1.1 {status} \r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\
          {SAFETY}Connection: close\r\n\r\n"
     );
+    let body = if is_head { "" } else { &answer.body };
     let until = Instant::now() + ENOUGH;
-    for piece in iter::once(head.as_bytes()).chain(answer.body.as_bytes().chunks(PIECE)) {
+    for piece in iter::once(head.as_bytes()).chain(body.as_bytes().chunks(PIECE)) {
         stream.write_all(piece)?;
         if Instant::now() > until {
             return Err(ErrorKind::TimedOut.into());

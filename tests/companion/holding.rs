@@ -72,6 +72,10 @@ fn a_command_may_finish_when_a_restarted_server_has_lost_its_job() {
 /// wants to keep its job.
 fn ends_for_this_reason(answer: &'static str, reason: &str) {
     let (port, server) = scripted(vec![
+        (
+            "list-tube-stats 18446744073709551615 1",
+            "UNKNOWN_COMMAND\r\n",
+        ),
         ("reserve-with-timeout 0", "RESERVED 5 4\r\nbody\r\n"),
         (
             "stats-job 5",

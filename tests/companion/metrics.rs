@@ -194,7 +194,7 @@ fn metrics_are_served_by_http() {
                 "POST /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\n",
                 "413",
             ),
-            ("HEAD /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n", "405"),
+            ("PUT /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n", "405"),
             ("hello\r\n\r\n", "400"),
         ] {
             // With bytes after it or without.
@@ -202,6 +202,12 @@ fn metrics_are_served_by_http() {
             assert_eq!(status(&http(port, request)), expected, "{request}");
             assert_eq!(status(&http(port, &more)), expected, "{request}");
         }
+        let head = http(port, &get.replace("GET", "HEAD"));
+        assert_eq!(
+            head,
+            good.split("# HELP").next().expect("a head"),
+            "all but the body"
+        );
         scene.kill();
         let up = format!("\nbeanstalk_up{{server=\"{}\"}} 0\n", scene.address());
         // Until the connection of the scrape before is closed, its text is shared.

@@ -17,6 +17,9 @@ use crate::values::parse;
 use beanpole::protocol::TubeName;
 use clap::{Args, ValueHint};
 use std::ffi::OsString;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 #[derive(Args)]
@@ -72,6 +75,9 @@ pub struct Load {
     /// put all of them into this tube (default: their own)
     #[arg(short, long, value_name = "TUBE", value_parser = parse::<TubeName>)]
     tube: Option<TubeName>,
+    /// note there how far it has come, and go on from there (default: nowhere)
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    note: Option<PathBuf>,
 }
 
 /// How many jobs are put together.
@@ -82,10 +88,13 @@ const BATCH_BYTES: usize = 1 << 22;
 impl Run for Load {
     fn run(self, invocation: &Invocation) -> Outcome {
         let path = self.file.as_deref().unwrap_or(INPUT.as_ref());
+        let note = self.note.as_deref();
+        let from = note.map_or(Ok(1), noted)?;
         let source = Source::open(path, true)?;
         let mut client = invocation.connect()?;
         let mut dump = Loading {
             source,
+            from,
             tube: self.tube,
             largest: client.server_stats()?.number("max-job-size"),
             writer: Writer::new(client),
@@ -106,7 +115,11 @@ impl Run for Load {
                     let why = Failure::Interrupted("interrupted".into());
                     return Err(dump.stopped(dump.first, why));
                 }
-                progress.add(dump.load()?);
+                let count = dump.load()?;
+                progress.add(count);
+                if let Some(path) = note.filter(|_| count > 0) {
+                    write_note(path, dump.first + count)?;
+                }
             }
             match next {
                 Next::Job => {}
@@ -124,13 +137,41 @@ impl Run for Load {
         if let Some(flaw) = &flaw {
             complain!("{}: {flaw}", dump.source.name);
         }
+        if let Some(path) = note.filter(|_| flaw.is_none()) {
+            // Without any job there is no note. That of a dump that was cut short
+            // says where the whole one goes on.
+            let _ = fs::remove_file(path);
+        }
         Ok(Status::done_if(flaw.is_none()))
     }
+}
+
+/// The line that an earlier run has noted as the one to go on at; the first one if there
+/// is no note.
+fn noted(path: &Path) -> Outcome<u64> {
+    let shown = path.display();
+    match fs::read_to_string(path) {
+        Ok(text) => text
+            .trim()
+            .parse()
+            .or_else(|_| Failure::refused(format!("{shown} notes no line of a dump"))),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(1),
+        Err(error) => Err(Failure::io(format_args!("cannot read {shown}"), error)),
+    }
+}
+
+/// Notes this line: a reader finds the old note or the new one.
+fn write_note(path: &Path, line: u64) -> Outcome<()> {
+    let new = path.with_added_extension("new");
+    let written = fs::write(&new, format!("{line}\n")).and_then(|()| fs::rename(&new, path));
+    written.map_err(Failure::of(format_args!("cannot write {}", path.display())))
 }
 
 /// A dump that is being read.
 struct Loading {
     source: Source,
+    /// The line where it goes on.
+    from: u64,
     /// The tube of all jobs, if it is one.
     tube: Option<TubeName>,
     writer: Writer,
@@ -150,7 +191,7 @@ struct Loading {
 
 /// What the next line is.
 enum Next {
-    /// A job, or the line before the first one.
+    /// A job, or something that goes before the jobs that are wanted.
     Job,
     /// It cannot be loaded, for this reason.
     Fault(String),
@@ -159,7 +200,7 @@ enum Next {
 }
 
 impl Loading {
-    /// Reads a line. If it is a job, it is added to the batch.
+    /// Reads a line. If it is a job that is wanted, it is added to the batch.
     fn next(&mut self) -> Outcome<Next> {
         let Some(text) = self.source.read_next()? else {
             let flaw = "the end is missing: the dump was cut short".to_owned();
@@ -197,6 +238,7 @@ impl Loading {
                     _ => None,
                 })
             }
+            _ if number < self.from => Next::Job,
             Ok(Line::Job(job)) if job.body.len() as u64 <= self.largest => {
                 if self.batch.is_empty() {
                     self.first = number;

@@ -121,18 +121,18 @@ impl Run for Peek {
         let (mut output, mut all) = (Output::new(), true);
         for line in lines {
             let reply = client.call(&line)?;
-            let Some(job) = job(&line, reply)? else {
+            let Some(mut job) = job(&line, reply)? else {
                 all = false;
                 if let Some(id) = line.strip_prefix("peek ") {
                     complain!("there is no job {id}");
                 }
                 continue;
             };
-            let facts = match self.bodies.json {
-                true => client.facts(&format!("stats-job {}", job.id))?,
-                false => None,
-            };
-            self.bodies.write(&mut output, &job, facts.as_ref())?;
+            if self.bodies.json {
+                let facts = client.facts(&format!("stats-job {}", job.id))?;
+                job.facts = facts.map(Box::new);
+            }
+            self.bodies.write(&mut output, &job)?;
         }
         output.sync()?;
         Ok(Status::done_if(all))

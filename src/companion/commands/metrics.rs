@@ -80,7 +80,7 @@ struct Served {
 impl Served {
     fn answer(&self, request: &Request) -> Result<Answer, Answer> {
         if request.method != "GET" {
-            return Err(Answer::refusal(405, "only GET is known here"));
+            return Err(Answer::refusal(405, "only GET and HEAD are known here"));
         }
         if request.path != "/metrics" {
             return Err(Answer::refusal(404, "only /metrics is here"));

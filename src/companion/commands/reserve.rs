@@ -76,10 +76,13 @@ impl Run for Reserve {
             if jobs.is_empty() {
                 break;
             }
-            let line = |job: &&Job| format!("stats-job {}", job.id);
-            let told = client.all(&jobs, line, client::facts)?;
-            for (job, facts) in &told {
-                self.bodies.write(&mut output, job, facts.as_ref())?;
+            let unknown = jobs.iter_mut().filter(|job| job.facts.is_none());
+            let line = |job: &&mut Job| format!("stats-job {}", job.id);
+            for (job, facts) in client.all(unknown, line, client::facts)? {
+                job.facts = facts.map(Box::new);
+            }
+            for job in &jobs {
+                self.bodies.write(&mut output, job)?;
             }
             output.sync()?;
             let ids: Vec<JobId> = jobs.iter().map(|job| job.id).collect();
@@ -89,8 +92,8 @@ impl Run for Reserve {
             }
             taken += jobs.len();
             room.learn(jobs.iter().map(|job| job.body.len()));
-            let lines = told.into_iter().flat_map(|(&Job { id, .. }, facts)| {
-                let facts = facts.and_then(|facts| JobFacts::read(facts).ok());
+            let lines = jobs.into_iter().flat_map(|Job { id, facts, .. }| {
+                let facts = facts.and_then(|facts| JobFacts::read(*facts).ok());
                 let own = facts.map_or(NewJob::PRIORITY, |facts| facts.priority);
                 act.lines(id, own).into_iter().map(move |line| (id, line))
             });
@@ -113,8 +116,7 @@ impl Run for Reserve {
 /// takes others that are ready.
 fn take(client: &mut Client, timeout: Option<Seconds>, most: usize) -> Outcome<Vec<Job>> {
     let wait = timeout.map(|Seconds(time)| time.into());
-    let within = |wait: u64| format!("reserve-with-timeout {wait}");
-    let line = wait.map_or("reserve".into(), within);
+    let (line, at_once) = (client.reserve(wait)?, client.reserve(Some(0))?);
     let until = wait.map(|wait| Instant::now() + Duration::from_secs(wait) + client.patience);
     client.queue(&line);
     let reply = client.reply_by(until)?;
@@ -122,7 +124,7 @@ fn take(client: &mut Client, timeout: Option<Seconds>, most: usize) -> Outcome<V
         return Ok(Vec::new());
     };
     let others = std::iter::repeat_n((), most - 1);
-    let replies = client.all(others, |()| within(0), client::job)?;
+    let replies = client.all(others, |()| at_once.clone(), client::job)?;
     let others = replies.into_iter().filter_map(|(_, given)| given);
     Ok([first].into_iter().chain(others).collect())
 }

@@ -115,8 +115,8 @@ impl Client {
     }
 
     /// Whether the server has beanpoled's extensions: lists of jobs, tubes and
-    /// connections, and the options of a put. A server without them would read the body
-    /// of such a put as commands.
+    /// connections, `reserve-with-stats`, and the options of a put. A server without
+    /// them would read the body of such a put as commands.
     pub fn is_extended(&mut self) -> Outcome<bool> {
         if let Some(known) = self.is_extended {
             return Ok(known);
@@ -129,6 +129,17 @@ impl Client {
         };
         self.is_extended = Some(is_extended);
         Ok(is_extended)
+    }
+
+    /// The request for a job that waits up to this number of seconds, or for ever. The
+    /// reply has what `stats-job` would show, if the server can tell it.
+    pub fn reserve(&mut self, wait: Option<u64>) -> Outcome<String> {
+        Ok(match (self.is_extended()?, wait) {
+            (true, None) => "reserve-with-stats".into(),
+            (true, Some(wait)) => format!("reserve-with-stats {wait}"),
+            (false, None) => "reserve".into(),
+            (false, Some(wait)) => format!("reserve-with-timeout {wait}"),
+        })
     }
 
     /// The reply to a request of one line.

@@ -44,6 +44,27 @@ impl Facts {
         self.ends.push((key, self.text.len()));
     }
 
+    /// What `stats-job` would show of a job that `reserve-with-stats` has just given, by the
+    /// words that follow its length; `None` if it has options, since it shows more of these.
+    pub fn of_reserved(id: JobId, told: &[&str]) -> Option<Facts> {
+        let keys = [
+            "tube", "pri", "age", "delay", "ttr", "reserves", "timeouts", "releases", "buries",
+            "kicks",
+        ];
+        let mut facts = Facts::default();
+        facts.push("id", &id.to_string());
+        for (key, value) in keys.into_iter().zip(told) {
+            facts.push(key, &unquoted(value));
+            // What follows from the reservation has the place that it has there.
+            match key {
+                "tube" => facts.push("state", "reserved"),
+                "ttr" => facts.push("time-left", value),
+                _ => {}
+            }
+        }
+        (told.len() == keys.len()).then_some(facts)
+    }
+
     /// The value of this key.
     pub fn get(&self, key: &str) -> Option<&str> {
         let ends = self.ends.iter().map(|(_, end)| *end);

@@ -4,6 +4,7 @@
 //! The daemon has another type, in `protocol`, for the opposite direction.
 //! There the engine makes a reply; here it may come from any server.
 
+use super::facts::Facts;
 use crate::failure::{Failure, Outcome};
 use crate::text::shown;
 use beanpole::protocol::JobId;
@@ -58,6 +59,9 @@ pub enum Reply {
 pub struct Job {
     pub id: JobId,
     pub body: Vec<u8>,
+    /// What `stats-job` would show, if `reserve-with-stats` has told all of that: a job
+    /// with options has more.
+    pub facts: Option<Box<Facts>>,
 }
 
 /// The replies that are one word.
@@ -139,8 +143,14 @@ impl RawReply {
         let id = count.map(JobId);
         let known = match (words.as_slice(), self.chunk) {
             (["OK", _], Some(chunk)) => Some(Reply::Ok(chunk)),
-            (["RESERVED", _, _], Some(body)) => id.map(|id| Reply::Reserved(Job { id, body })),
-            (["FOUND", _, _], Some(body)) => id.map(|id| Reply::Found(Job { id, body })),
+            (["RESERVED", _, _, told @ ..], Some(body)) => id.map(|id| {
+                let facts = Facts::of_reserved(id, told).map(Box::new);
+                Reply::Reserved(Job { id, body, facts })
+            }),
+            (["FOUND", _, _], Some(body)) => {
+                let facts = None;
+                id.map(|id| Reply::Found(Job { id, body, facts }))
+            }
             (["INSERTED", _], _) => id.map(Reply::Inserted),
             (["INSERTED", _, rest @ ..], _) if rest.len() <= 2 => {
                 id.map(|id| Reply::InsertedBefore(id, rest.join(" ")))
@@ -247,6 +257,7 @@ mod tests {
         let job = Job {
             id: JobId(7),
             body: b"a\r\nb".into(),
+            facts: None,
         };
         for cut in 0..20 {
             assert_eq!(read(&wire[..cut]), Ok(None), "{cut} bytes");

@@ -190,7 +190,12 @@ impl Console {
         let is_change = match request.method.as_str() {
             "GET" => false,
             "POST" => true,
-            _ => return Err(Answer::refusal(405, "only GET and POST are known here")),
+            _ => {
+                return Err(Answer::refusal(
+                    405,
+                    "only GET, HEAD and POST are known here",
+                ));
+            }
         };
         let file = FILES.iter().find(|(known, ..)| *known == path);
         if let Some((_, kind, text)) = file.filter(|_| !is_change) {
@@ -388,6 +393,7 @@ mod tests {
                 .collect(),
             headers: headers.iter().map(owned).collect(),
             body: "1".into(),
+            ..Request::default()
         }
     }
 

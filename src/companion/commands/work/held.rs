@@ -37,6 +37,13 @@ pub struct Held {
     failures: u32,
 }
 
+/// A job that the server has given us.
+pub struct Given {
+    pub job: Job,
+    /// When we asked for it.
+    pub asked: Instant,
+}
+
 /// What ties the job to us.
 enum Link {
     /// The connection that has reserved it.
@@ -61,9 +68,21 @@ pub const PRECEDENCE: Duration = Duration::from_millis(500);
 const ATTEMPT: Duration = Duration::from_secs(2);
 
 impl Held {
-    /// Takes over a job that this connection has just reserved: asks for its facts, and
-    /// begins its time to run again.
-    pub fn new(common: &'static Common, mut client: Client, job: Job) -> Outcome<Held> {
+    /// Takes over a job that this connection has just reserved, and asks for its facts, if
+    /// they are not known.
+    pub fn new(common: &'static Common, client: Client, given: Given) -> Outcome<Held> {
+        let Given { mut job, asked } = given;
+        let facts = job.facts.take().map(|facts| JobFacts::read(*facts));
+        if let Some(facts) = facts.transpose().map_err(Failure::Refused)?
+            // It was reserved after that moment, so our lease is not too long.
+            && asked.elapsed() < Duration::from_secs(facts.ttr.0.into()) / 3
+        {
+            return Ok(Held::of(common, client, facts, job.body, asked));
+        }
+        Held::touched(common, client, job)
+    }
+
+    fn touched(common: &'static Common, mut client: Client, job: Job) -> Outcome<Held> {
         let id = job.id;
         let sent = Instant::now();
         client.queue(format_args!("stats-job {id}"));
@@ -74,18 +93,30 @@ impl Held {
                 "gone before the command was started".into(),
             ));
         }
+        let facts = JobFacts::read(facts).map_err(Failure::Refused)?;
+        Ok(Held::of(common, client, facts, job.body, sent))
+    }
+
+    /// A job whose time to run began at this moment or later.
+    fn of(
+        common: &'static Common,
+        client: Client,
+        job: JobFacts,
+        body: Vec<u8>,
+        begun: Instant,
+    ) -> Held {
         let mut held = Held {
             common,
             link: Link::Connection(client),
-            job: JobFacts::read(facts).map_err(Failure::Refused)?,
-            body: job.body,
-            lease: sent,
-            next: sent,
+            job,
+            body,
+            lease: begun,
+            next: begun,
             touching: None,
             failures: 0,
         };
-        held.renewed(sent);
-        Ok(held)
+        held.renewed(begun);
+        held
     }
 
     /// The connection, if it can be used for another job.

@@ -18,13 +18,13 @@ mod process;
 use crate::command::{Invocation, Run};
 use crate::failure::{Failure, Outcome, Status, plain};
 use crate::remote::address::ADDRESS_VARIABLE;
-use crate::remote::{Address, Client, Event, Facts, Job, Pattern, Patterns, Server, client};
+use crate::remote::{Address, Client, Event, Facts, Pattern, Patterns, Server, client};
 use crate::signals::{Calls, SIGCHLD, SIGHUP, SIGINT, SIGTERM, heeded};
 use crate::text::output::complain;
 use crate::values::{Count, parse};
 use beanpole::protocol::Seconds;
 use clap::{Args, ValueHint, value_parser};
-use held::{Held, PRECEDENCE};
+use held::{Given, Held, PRECEDENCE};
 use process::Process;
 use rustix::process::Signal;
 use std::ffi::OsString;
@@ -311,15 +311,15 @@ impl Slot {
     /// Works until the run ends. An error means that the slot cannot go on.
     fn run(mut self) -> Outcome<()> {
         while self.common.may_begin()
-            && let Some((client, job)) = self.reserve()?
+            && let Some((client, given)) = self.reserve()?
         {
-            self.work_on(client, job)?;
+            self.work_on(client, given)?;
         }
         Ok(())
     }
 
     /// The next job, with the connection that holds it. `None` ends the slot.
-    fn reserve(&mut self) -> Outcome<Option<(Client, Job)>> {
+    fn reserve(&mut self) -> Outcome<Option<(Client, Given)>> {
         while !self.common.stops() {
             match self.try_to_reserve() {
                 Ok(Some(job)) => return Ok(self.client.take().map(|client| (client, job))),
@@ -337,7 +337,7 @@ impl Slot {
     }
 
     /// Waits for a job for a while, or until the run is to stop.
-    fn try_to_reserve(&mut self) -> Outcome<Option<Job>> {
+    fn try_to_reserve(&mut self) -> Outcome<Option<Given>> {
         let common = self.common;
         while common.is_adrift() && !common.stops() {
             self.rest(LOOK);
@@ -351,9 +351,10 @@ impl Slot {
             self.rest(PRECEDENCE);
         }
         let wait = if common.options.all { 0 } else { WAIT };
-        let line = format!("reserve-with-timeout {wait}");
+        let line = client.reserve(Some(wait))?;
+        let asked = Instant::now();
         client.queue(&line);
-        let until = Instant::now() + Duration::from_secs(wait) + common.patience;
+        let until = asked + Duration::from_secs(wait) + common.patience;
         while !common.stops() {
             let reply = match client.wait(Some(until), &[self.calls.as_fd()])? {
                 Event::Reply(reply) => client.understand(reply)?,
@@ -369,7 +370,7 @@ impl Slot {
                 common.watch(&mut client)?;
             }
             self.client = Some(client);
-            return Ok(given);
+            return Ok(given.map(|job| Given { job, asked }));
         }
         // The connection is closed. If a job is on its way to us, the server
         // makes it ready again.
@@ -393,10 +394,10 @@ impl Slot {
         }
     }
 
-    fn work_on(&mut self, client: Client, job: Job) -> Outcome<()> {
-        let id = job.id;
+    fn work_on(&mut self, client: Client, given: Given) -> Outcome<()> {
+        let id = given.job.id;
         let address = client.address.clone();
-        let mut held = match Held::new(self.common, client, job) {
+        let mut held = match Held::new(self.common, client, given) {
             Ok(held) => held,
             Err(failure @ Failure::Refused(_)) => return Err(failure),
             Err(reason) => {
