@@ -71,6 +71,9 @@ pub struct State {
     used_before: u64,
     /// Whether files are compressed, so zeros take no room.
     compresses: bool,
+    /// Whether the kernel can neither allocate blocks nor unshare them, nor forget what it
+    /// has cached.
+    lacks_calls: bool,
     watcher: Option<Watcher>,
 }
 
@@ -183,6 +186,11 @@ impl Disk {
     /// From now on files are compressed, and written to other blocks, as on JFFS2 and UBIFS.
     pub fn compress(&self) {
         self.state().compresses = true;
+    }
+
+    /// From now on the kernel is one that lacks calls.
+    pub fn lack_calls(&self) {
+        self.state().lacks_calls = true;
     }
 
     /// Gives a file another name as well.
@@ -341,6 +349,7 @@ impl State {
             }
         }
         disk.set_capacity(self.capacity);
+        disk.state().lacks_calls = self.lacks_calls;
         disk
     }
 
@@ -357,6 +366,7 @@ impl State {
             frees_after: self.frees_after,
             used_before: self.used(),
             compresses: self.compresses,
+            lacks_calls: self.lacks_calls,
             ..State::default()
         })))
     }
@@ -683,12 +693,16 @@ impl File for Handle {
 
     fn unshare(&self) -> io::Result<()> {
         let mut state = self.0.begin("unshare")?;
+        if state.lacks_calls {
+            return Ok(());
+        }
         state.unshare(self.1, 0..u64::MAX)
     }
 
     fn allocate(&self, len: u64, written: u64) -> io::Result<()> {
         let from = self.len()?;
-        if self.0.state().compresses {
+        let cannot = |state: &State| state.compresses || state.lacks_calls;
+        if cannot(&self.0.state()) {
             let needed = len.saturating_sub(from) + LEFT_TO_COPY;
             self.0.state().must_have_room(needed)?;
             return write_noise(self, from, len);
@@ -723,6 +737,9 @@ impl File for Handle {
 
     fn forget(&self) -> io::Result<()> {
         let mut state = self.0.begin("forget")?;
+        if state.lacks_calls {
+            return Ok(());
+        }
         let file = &mut state.files[self.1];
         file.live.clone_from(&file.durable);
         for change in &file.pending {

@@ -14,8 +14,8 @@ use beanpole::engine::{Change, JobFields, StoredJob, StoredState};
 use beanpole::protocol::{Body, JobId, Seconds, TubeName};
 use clap::{Args, ValueEnum, ValueHint};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::OpenOptions;
-use std::io::Write;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -323,18 +323,23 @@ fn save(
         );
     }
     let is_sound = live.is_sound();
-    make_empty(new)?;
     // No server can start on a part of the jobs: it gets its name when it is whole.
     let mut part = new.components().as_path().as_os_str().to_owned();
     part.push(".part");
     let part = PathBuf::from(part);
+    let parent = part.parent().filter(|parent| *parent != "");
+    let parent = parent.unwrap_or(Path::new("."));
+    must_be_new(new)?;
     let fail = |error| Failure::io(format_args!("cannot use {}", part.display()), error);
-    std::fs::create_dir(&part).map_err(fail)?;
+    let made = fs::create_dir_all(parent).and_then(|()| fs::create_dir(&part));
+    made.map_err(fail)?;
     let saved = write(inspection, live, &part).and_then(|count| {
-        let renamed = std::fs::rename(&part, new);
+        let renamed = sync_names(&part)
+            .and_then(|()| fs::rename(&part, new))
+            .and_then(|()| sync_names(parent));
         renamed.map(|()| count).map_err(fail)
     });
-    let count = saved.inspect_err(|_| drop(std::fs::remove_dir_all(&part)))?;
+    let count = saved.inspect_err(|_| drop(fs::remove_dir_all(&part)))?;
     print(format!("{count}\n"))?;
     Ok(Status::done_if(is_sound))
 }
@@ -439,12 +444,21 @@ fn export(_: &Inspection, live: Live, new: &Path) -> Outcome<usize> {
     Ok(jobs.len())
 }
 
-/// Makes a directory, or accepts one that is empty.
-fn make_empty(path: &Path) -> Outcome<()> {
+/// A failure unless there is no such directory, or it is empty.
+fn must_be_new(path: &Path) -> Outcome<()> {
     let fail = |error| Failure::io(format_args!("cannot use {}", path.display()), error);
-    std::fs::create_dir_all(path).map_err(fail)?;
-    match std::fs::read_dir(path).map_err(fail)?.next() {
-        None => Ok(()),
-        Some(_) => Failure::refused(format!("{} is not empty", path.display())),
+    match fs::read_dir(path).map(|mut names| names.next().is_none()) {
+        Ok(true) => Ok(()),
+        Ok(false) => Failure::refused(format!("{} is not empty", path.display())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(fail(error)),
+    }
+}
+
+/// Makes the names in a directory durable, if the file system can do that.
+fn sync_names(directory: &Path) -> io::Result<()> {
+    match File::open(directory)?.sync_all() {
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
+        done => done,
     }
 }
