@@ -94,15 +94,17 @@ impl Shared {
     pub fn leavers(&self, asker: ConnectionId) -> Vec<(ConnectionId, Time)> {
         let mut leaving = self.leaving();
         let found = self.hangups.take();
-        let now = self.clock.now();
-        if !found.is_empty() {
+        let now = if found.is_empty() {
+            self.clock.now()
+        } else {
             // `leave` frees the slot before it looks for the client in this list.
-            self.with_lock(|state, _| {
+            self.with_lock(|state, now| {
                 let found = found.into_iter().map(ConnectionId);
                 let found = found.filter(|id| state.clients.contains_key(id));
                 leaving.extend(found.map(|id| (id, now + LEAVES_WITHIN)));
-            });
-        }
+                now
+            })
+        };
         let end = if leaving.contains_key(&asker) {
             asker
         } else {
@@ -288,6 +290,29 @@ mod tests {
         assert_eq!(leavers(shared, &first.0), []);
         assert_eq!(leavers(shared, &second.0), [first.0.id]);
         assert_eq!(leavers(shared, &third.0), [first.0.id, second.0.id]);
+    }
+
+    /// Otherwise it could be over before anybody waits.
+    #[test]
+    fn the_time_to_leave_begins_when_a_client_is_found_in_the_table() {
+        let shared = &shared();
+        let [asker, leaver] = [(); 2].map(|()| connect(shared));
+        drop(leaver.1);
+        thread::scope(|threads| {
+            let (asks, released_at) = shared.with_lock(|_, _| {
+                let asks = threads.spawn(|| shared.leavers(asker.0.id));
+                while !shared.is_awaited() {
+                    thread::yield_now();
+                }
+                let until = shared.clock.now() + LEAVES_WITHIN;
+                while shared.clock.now() <= until {
+                    thread::yield_now();
+                }
+                (asks, until)
+            });
+            let leavers = asks.join().unwrap();
+            assert!(leavers[0].1 > released_at, "{leavers:?}");
+        });
     }
 
     /// It may not read its replies, or the disk may hang.
