@@ -117,11 +117,13 @@ enum Answer {
 /// What the worker does, as far as other threads need to know.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum WorkerState {
-    /// It executes or sends, and will send what is ready.
+    /// It posts or sends, and will send what is ready.
     #[default]
     Active,
     /// It reads. What it has left here fits into the socket.
     Reading,
+    /// It executes what it has read. It will send what others could not.
+    HasRead,
     /// It sleeps until another thread wakes it.
     Sleeping,
 }
@@ -146,6 +148,11 @@ impl Client {
     }
 
     // What the worker calls.
+
+    /// Notes that the worker has read something, and will come back here.
+    pub fn has_read(&self) {
+        self.outbox().worker = WorkerState::HasRead;
+    }
 
     /// Posts replies, which wait until the binlog is durable up to this LSN.
     /// [`start_flush`](Self::start_flush) has them sent. Returns how many bytes the outbox
@@ -548,7 +555,7 @@ pub fn size(reply: &Reply) -> usize {
 mod tests {
     use super::*;
     use crate::protocol::{Body, JobId};
-    use std::io::Read;
+    use std::io::{Read, Write};
     use std::os::unix::net::UnixStream;
     use std::thread;
 
@@ -774,6 +781,26 @@ mod tests {
         receive(&mut theirs, unread);
         client.flush().unwrap();
         assert_eq!(received(client, theirs), "INSERTED 1\r\n");
+    }
+
+    /// It would send it anyway, so its client stays connected.
+    #[test]
+    fn a_reply_that_does_not_fit_while_its_worker_executes_is_sent_by_the_worker() {
+        let (client, mut theirs) = client();
+        client.outbox().socket_space = SOCKET_SPACE;
+        let unread = fill(&client);
+        client.post(&mut vec![INSERTED], LSN);
+        client.start_flush().unwrap();
+        client.has_read();
+        client.durable(Ok(Lsn::START));
+        receive(&mut theirs, unread);
+        client.post(&mut vec![Reply::TimedOut], None);
+        client.start_flush().unwrap();
+        assert_eq!(receive(&mut theirs, 23), "INSERTED 1\r\nTIMED_OUT\r\n");
+        theirs.write_all(b"more").unwrap();
+        let more = client.stream.read(&mut Vec::with_capacity(4), 4);
+        assert_eq!(more.unwrap(), 4);
+        assert!(!client.end());
     }
 
     #[test]

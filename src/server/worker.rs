@@ -160,6 +160,10 @@ impl<'a> Worker<'a> {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
                 Ok(count) => {
+                    // Without a binlog no reply waits for another thread.
+                    if self.shared.binlog.is_some() {
+                        self.client.has_read();
+                    }
                     self.batch.is_fresh = true;
                     self.count_held(0);
                     if self.framer.held() > 0 && !self.shared.has_memory() {
@@ -195,7 +199,7 @@ impl<'a> Worker<'a> {
                 let leavers = shared.leavers(id);
                 if !leavers.is_empty() {
                     // What is executed so far does not wait with it.
-                    self.client.start_flush()?;
+                    self.client.flush()?;
                     shared.await_leavers(leavers);
                 }
                 Ok(true)
