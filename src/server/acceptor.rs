@@ -103,8 +103,7 @@ impl Acceptor<'_> {
     /// thread can be started, accepting pauses until one can.
     fn connect(&self, stream: Stream) {
         let shared = self.shared;
-        let is_counted = shared.limits.max_connections_per_address.is_some();
-        let address = is_counted.then(|| stream.peer_network()).flatten();
+        let address = stream.peer_network();
         let client = match shared.connect(stream, address) {
             Ok(client) => client,
             Err((stream, reason)) => {

@@ -8,7 +8,6 @@ use super::system::CLOSING;
 use crate::engine::{ConnectionId, Time};
 use crate::log;
 use crate::sync::{MutexGuard, Ordering, thread};
-use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -58,15 +57,18 @@ impl Shared {
                 let reason = format!("the limit of connections, {count}, is reached");
                 return Err((stream, reason));
             }
-            if let (Some(_), Some(most)) = (address, self.limits.max_connections_per_address) {
+            let of_address = state.addresses.entry(address).or_default();
+            if let (Some(_), Some(most)) = (address, self.limits.max_connections_per_address)
+                && *of_address >= most.get()
+            {
                 let is_same = |slot: &&Slot| slot.address == address;
-                let closing = leavers.filter(is_same).take(CLOSING).count();
-                let count = state.clients.values().filter(is_same).count() - closing;
+                let count = *of_address - leavers.filter(is_same).take(CLOSING).count();
                 if count >= most.get() {
                     let reason = format!("its address's limit of connections, {count}, is reached");
                     return Err((stream, reason));
                 }
             }
+            *of_address += 1;
             let (id, timeout) = (state.engine.connect(), self.limits.idle_timeout);
             let client = Arc::new(Client::new(stream, id, self.binlog.clone(), timeout));
             let slot = Slot {
@@ -133,15 +135,16 @@ impl Shared {
     /// The addresses that have most connections, up to five, and how many each has, for
     /// people to read.
     pub fn addresses_with_most(&self) -> String {
-        let mut counts = BTreeMap::new();
-        for client in self.clients() {
-            *counts.entry(client.stream.peer_network()).or_insert(0) += 1;
-        }
-        let mut counts: Vec<_> = counts.into_iter().collect();
-        counts.sort_by_key(|(_, count)| Reverse(*count));
-        let most = counts.into_iter().take(5).map(|(address, count)| {
+        let count = |(address, count): (&Option<IpAddr>, &usize)| (*address, *count);
+        let mut counts: Vec<_> =
+            self.with_lock(|state, _| state.addresses.iter().map(count).collect());
+        // To sort them all would take 4 kB of code.
+        let most = (0..5).map_while(|_| {
+            let places = counts.iter().enumerate();
+            let (place, _) = places.max_by_key(|(_, (_, count))| *count)?;
+            let (address, count) = counts.swap_remove(place);
             let name = address.map_or("Unix sockets".into(), |address| address.to_string());
-            format!("{name} {count}")
+            Some(format!("{name} {count}"))
         });
         most.collect::<Vec<_>>().join(", ")
     }
@@ -179,7 +182,13 @@ impl Shared {
     /// whether its worker, if it has one, is idle now; if not, that ends.
     pub fn leave(&self, client: &Client, has_worker: bool) -> bool {
         let is_idle = self.with_lock(|state, _| {
-            state.clients.remove(&client.id);
+            if let Some(slot) = state.clients.remove(&client.id) {
+                let of_address = state.addresses.entry(slot.address).or_default();
+                *of_address -= 1;
+                if *of_address == 0 {
+                    state.addresses.remove(&slot.address);
+                }
+            }
             let is_idle = has_worker && state.idle_workers < IDLE;
             state.idle_workers += usize::from(is_idle);
             is_idle

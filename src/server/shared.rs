@@ -66,6 +66,8 @@ pub struct Guarded {
     /// The clients, in the order in which they came. Each of them takes up a *slot* of the
     /// limit of connections.
     pub(super) clients: BTreeMap<ConnectionId, Slot>,
+    /// How many of them each address has. If that is bounded, no address can take all slots.
+    pub(super) addresses: BTreeMap<Option<IpAddr>, usize>,
     /// How many workers have no client.
     pub idle_workers: usize,
     /// How long the timer sleeps, and when it trims the heap.
@@ -76,8 +78,7 @@ pub struct Guarded {
 /// A client that is connected.
 pub struct Slot {
     pub client: Arc<Client>,
-    /// The address for which it counts, if that is bounded: otherwise one address could take
-    /// all the slots. (Clients on Unix sockets have none.)
+    /// The address for which it counts. (Clients on Unix sockets have none.)
     pub address: Option<IpAddr>,
     /// When it came.
     pub since: Time,
@@ -113,6 +114,7 @@ impl Shared {
                 engine,
                 has_appended: false,
                 clients: BTreeMap::new(),
+                addresses: BTreeMap::new(),
                 idle_workers: 0,
                 sleep: Sleep::default(),
                 trim: Trim::default(),
