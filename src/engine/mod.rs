@@ -206,7 +206,7 @@ pub struct Engine {
     memory: u64,
     /// How many bytes the caller holds for clients outside the engine. They
     /// count against the limit as well.
-    pub held_outside_engine: u64,
+    pub memory_outside_engine: u64,
     /// How far the system's clock is ahead, for what is stored.
     pub clock_shift: Shift,
     /// When the engine was started.
@@ -450,7 +450,7 @@ impl Engine {
     /// caller holds.
     pub fn has_memory_for(&self, bytes: u64) -> bool {
         let limit = self.config.max_memory.unwrap_or(u64::MAX);
-        self.memory() + self.held_outside_engine + bytes <= limit
+        self.memory() + self.memory_outside_engine + bytes <= limit
     }
 
     /// The index of a connection, if it is still there.

@@ -46,7 +46,7 @@ impl Engine {
         document.add("total-connections", self.totals.connections);
         state.add("draining", self.draining);
         // The keys below are our extensions.
-        limits.add("memory-used", self.memory() + self.held_outside_engine);
+        limits.add("memory-used", self.memory() + self.memory_outside_engine);
         limits.add("max-memory", self.config.max_memory.unwrap_or(0));
         refusals.add_number("put-refusal", self.put_refusal());
         refusals.add("puts-refused", self.totals.refused);

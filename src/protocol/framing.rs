@@ -206,8 +206,8 @@ impl Framer {
         matches!(self.expecting, Expecting::Body(_))
     }
 
-    /// How many bytes are held here.
-    pub fn held(&self) -> usize {
+    /// How much memory this takes, in bytes.
+    pub fn memory(&self) -> usize {
         match &self.expecting {
             Expecting::Body(body) => body.bytes.len(),
             _ => 0,
@@ -375,7 +375,7 @@ mod tests {
         assert!(framer.growing_body().is_none());
         let mut input = &[b'x'; 100_000][..];
         assert_eq!(framer.next(&mut input), None);
-        assert_eq!((input.len(), framer.held()), (0, 100_000));
+        assert_eq!((input.len(), framer.memory()), (0, 100_000));
         assert!(framer.growing_body().unwrap().bytes.capacity() <= 200_000);
     }
 
@@ -452,7 +452,7 @@ mod tests {
         for (size, left) in [(LONGEST, 3), (LONGEST + 1, 0)] {
             let (mut framer, mut input) = (awaiting(size), &b"xxx"[..]);
             assert_eq!(framer.next(&mut input), None);
-            assert_eq!((input.len(), framer.held()), (left, 3 - left));
+            assert_eq!((input.len(), framer.memory()), (left, 3 - left));
         }
     }
 

@@ -81,13 +81,13 @@ impl Batch {
     }
 
     /// Executes requests until it is time to send the replies. With `is_bulk`, workers
-    /// with less to do go first. `held` bytes of what all workers hold are this
+    /// with less to do go first. `memory` bytes of what all workers hold are this
     /// client's, and do not count against its own puts.
     pub fn execute_slices(
         &mut self,
         shared: &Shared,
         id: ConnectionId,
-        held: u64,
+        memory: u64,
         is_bulk: bool,
     ) -> Next {
         loop {
@@ -95,7 +95,7 @@ impl Batch {
             // bulk batch, it lets others go first from then on.
             let is_bulk = is_bulk || self.is_bulk();
             let slice = |state: &mut Guarded, now| {
-                state.engine.held_outside_engine = shared.held.load(Ordering::Relaxed) - held;
+                state.engine.memory_outside_engine = shared.memory.load(Ordering::Relaxed) - memory;
                 // If only replies are left, they are returned now instead of waiting for
                 // disk space.
                 if shared.has_binlog_backpressure() && !self.requests.is_empty() {

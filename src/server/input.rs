@@ -52,7 +52,7 @@ impl Input {
 
     /// The size of the buffer, in bytes, if it has grown so far that a silent
     /// client should not keep it; else 0.
-    pub fn held(&self) -> usize {
+    pub fn memory(&self) -> usize {
         let size = self.buffer.capacity();
         if size < WORTH_FREEING { 0 } else { size }
     }
@@ -87,14 +87,14 @@ mod tests {
         theirs.write_all(&[b'x'; 5000]).unwrap();
         assert_eq!(read(&mut input, &stream), (SMALL, SMALL));
         input.keep(0);
-        assert_eq!(input.held(), 0);
+        assert_eq!(input.memory(), 0);
         assert_eq!(read(&mut input, &stream), (4096, WORTH_FREEING));
         input.keep(0);
         assert_eq!(read(&mut input, &stream), (392, LARGE / 2));
-        assert_eq!(input.held(), LARGE / 2);
+        assert_eq!(input.memory(), LARGE / 2);
         input.keep(5);
         input.shrink();
-        assert_eq!((input.unparsed(), input.held()), (&b"xxxxx"[..], 0));
+        assert_eq!((input.unparsed(), input.memory()), (&b"xxxxx"[..], 0));
     }
 
     #[test]
@@ -108,6 +108,6 @@ mod tests {
             }
             input.keep(0);
         }
-        assert_eq!(input.held(), LARGE);
+        assert_eq!(input.memory(), LARGE);
     }
 }

@@ -9,19 +9,19 @@ use std::time::Duration;
 /// replies that are not sent yet. Or a long body of a deleted job that is still to be sent.
 /// When this is dropped, it counts no more. The engine adds what is held to its own memory,
 /// and applies the limit to that sum.
-pub struct Held {
+pub struct MemoryPart {
     /// The sum of what is held.
     sum: Arc<AtomicU64>,
     pub bytes: u64,
 }
 
-impl Held {
+impl MemoryPart {
     /// Counts this many bytes.
-    pub fn new(sum: &Arc<AtomicU64>, bytes: usize) -> Held {
+    pub fn new(sum: &Arc<AtomicU64>, bytes: usize) -> MemoryPart {
         let sum = Arc::clone(sum);
-        let mut held = Held { sum, bytes: 0 };
-        held.set(bytes);
-        held
+        let mut part = MemoryPart { sum, bytes: 0 };
+        part.set(bytes);
+        part
     }
 
     /// Notes that the worker now holds this many bytes.
@@ -35,7 +35,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for MemoryPart {
     fn drop(&mut self) {
         self.set(0);
     }
@@ -85,7 +85,7 @@ mod tests {
     #[test]
     fn memory_of_a_worker_counts_until_the_worker_drops_it() {
         let sum = Arc::new(AtomicU64::new(0));
-        let [mut one, mut two] = [0, 0].map(|bytes| Held::new(&sum, bytes));
+        let [mut one, mut two] = [0, 0].map(|bytes| MemoryPart::new(&sum, bytes));
         one.set(30);
         two.set(20);
         assert_eq!(sum.load(Ordering::Relaxed), 50);

@@ -162,7 +162,7 @@ impl Client {
         let mut outbox = self.outbox();
         outbox.worker = WorkerState::Active;
         outbox.post(replies.drain(..), needed);
-        (outbox.held(), outbox.unsent())
+        (outbox.memory(), outbox.unsent())
     }
 
     /// Frees the memory that is kept for the next replies. Returns how many bytes the
@@ -170,7 +170,7 @@ impl Client {
     pub fn shrink(&self) -> usize {
         let mut outbox = self.outbox();
         outbox.shrink();
-        outbox.held()
+        outbox.memory()
     }
 
     /// Sends what is ready. What waits for the binlog may stay here, if it is so
@@ -388,7 +388,7 @@ impl Outbox {
 
     /// About how many bytes of memory this takes. A long body counts with its job and, when
     /// that is deleted, until nobody holds it (`unlock` in `shared`).
-    fn held(&self) -> usize {
+    fn memory(&self) -> usize {
         let waiting = self.waiting.iter().map(|(_, reply)| {
             let long = reply.body().filter(|body| body.is_long());
             size(reply) - long.map_or(0, |body| body.wire().len())
@@ -737,7 +737,7 @@ mod tests {
         client.durable(Ok(Lsn::START));
         theirs.set_nonblocking(false).unwrap();
         assert_eq!(receive(&mut theirs, 23), "INSERTED 1\r\nTIMED_OUT\r\n");
-        assert_eq!(client.outbox().held(), 0);
+        assert_eq!(client.outbox().memory(), 0);
     }
 
     #[test]
@@ -810,7 +810,7 @@ mod tests {
         client.post(&mut vec![INSERTED], None);
         let error = client.start_flush().unwrap_err();
         assert_eq!(error.to_string(), "takes no replies");
-        assert_eq!(client.outbox().held(), 0);
+        assert_eq!(client.outbox().memory(), 0);
     }
 
     /// Its job may be deleted meanwhile.
@@ -821,7 +821,7 @@ mod tests {
         assert!(client.post(&mut vec![found], LSN).0 >= "a job\r\n".len());
         client.durable(Ok(Lsn::START));
         client.flush().unwrap();
-        assert_eq!(client.outbox().held(), 0);
+        assert_eq!(client.outbox().memory(), 0);
     }
 
     #[test]

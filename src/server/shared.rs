@@ -2,7 +2,7 @@
 //! change of the state.
 
 use super::clock::{self, Clock, Sleep};
-use super::memory::{Held, Trim};
+use super::memory::{MemoryPart, Trim};
 use super::outbox::Client;
 use super::{Engine, HangupList, Limits};
 use crate::binlog::{Binlog, Jobs, Lsn, max_put_len};
@@ -43,7 +43,7 @@ pub struct Shared {
     pub hangups_in_reserve: HangupList,
     /// How much memory all workers hold for their clients, in bytes, and the long bodies of
     /// deleted jobs that are still to be sent.
-    pub held: Arc<AtomicU64>,
+    pub memory: Arc<AtomicU64>,
     /// **The one lock.** It guards the engine, the order of the binlog and the
     /// list of clients. While a thread holds it, it makes no system call on a
     /// socket or file, logs no line, copies or frees no body, allocates nothing
@@ -109,7 +109,7 @@ impl Shared {
             leaving: Mutex::default(),
             left: Condvar::new(),
             hangups_in_reserve: HangupList::new()?,
-            held: Arc::default(),
+            memory: Arc::default(),
             state: ContendedMutex::new(Guarded {
                 engine,
                 has_appended: false,
@@ -206,7 +206,7 @@ impl Shared {
     /// Whether the engine and the workers are within the limit of memory.
     pub fn has_memory(&self) -> bool {
         self.with_lock(|state, _| {
-            state.engine.held_outside_engine = self.held.load(Ordering::Relaxed);
+            state.engine.memory_outside_engine = self.memory.load(Ordering::Relaxed);
             state.engine.has_memory_for(0)
         })
     }
@@ -256,7 +256,7 @@ impl Shared {
         let unneeded_bodies = std::mem::take(&mut effects.unneeded_bodies);
         // Its job counts no more. What others still send counts once, however many they are.
         for body in &unneeded_bodies {
-            body.keep_with_others(|| Held::new(&self.held, body.wire().len()));
+            body.keep_with_others(|| MemoryPart::new(&self.memory, body.wire().len()));
         }
         let find = |(id, reply)| {
             // While the server stops, a connection that is closed stays in the
@@ -269,8 +269,8 @@ impl Shared {
         let answers: Vec<_> = replies.into_iter().filter_map(find).collect();
         // If much memory has become free, the timer will trim the heap.
         let of_workers = state.clients.len() as u64 * FREED_BY_WORKER;
-        let held = self.held.load(Ordering::Relaxed);
-        let taken = state.engine.memory() + held + of_workers;
+        let of_clients = self.memory.load(Ordering::Relaxed);
+        let taken = state.engine.memory() + of_clients + of_workers;
         state.trim.note(taken, now);
         // The timer is woken only for what comes before the end of its sleep.
         let wanted = state.timer_is_wanted_at(now);

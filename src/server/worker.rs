@@ -8,7 +8,7 @@
 
 use super::batch::{Batch, Next};
 use super::input::Input;
-use super::memory::Held;
+use super::memory::MemoryPart;
 use super::outbox::{Client, SEND_BYTES};
 use super::shared::Shared;
 use super::stats;
@@ -48,7 +48,7 @@ struct Worker<'a> {
     input: Input,
     batch: Batch,
     /// How much memory it holds for input, bodies and replies.
-    held: Held,
+    memory: MemoryPart,
     /// The read timeout that is set in the socket.
     read_timeout: Option<Duration>,
     /// Whether the client has waited in a `reserve`, and is in `hangups_in_reserve`.
@@ -63,7 +63,7 @@ impl<'a> Worker<'a> {
             framer: Framer::new(shared.limits.max_job_size),
             input: Input::default(),
             batch: Batch::default(),
-            held: Held::new(&shared.held, 0),
+            memory: MemoryPart::new(&shared.memory, 0),
             read_timeout: None,
             has_waited: false,
         }
@@ -84,7 +84,7 @@ impl<'a> Worker<'a> {
                 // Only now, so that all replies to commands that came together
                 // share one write.
                 self.client.start_flush()?;
-                self.count_held(0);
+                self.count_memory(0);
                 if self.shared.is_stopping() || !self.read()? {
                     return Ok(());
                 }
@@ -123,7 +123,7 @@ impl<'a> Worker<'a> {
         // need not be freed again.
         let mut has_shrunk = false;
         loop {
-            let holds_much = self.input.held() > 0 || self.batch.is_large();
+            let holds_much = self.input.memory() > 0 || self.batch.is_large();
             let shrinks = holds_much && !has_shrunk;
             let timeout = if shrinks {
                 Some(BUFFER_TIMEOUT)
@@ -165,10 +165,10 @@ impl<'a> Worker<'a> {
                         self.client.has_read();
                     }
                     self.batch.is_fresh = true;
-                    self.count_held(0);
-                    if self.framer.held() > 0 && !self.shared.has_memory() {
+                    self.count_memory(0);
+                    if self.framer.memory() > 0 && !self.shared.has_memory() {
                         self.framer.refuse_body();
-                        self.count_held(0);
+                        self.count_memory(0);
                     }
                     return Ok(count > 0);
                 }
@@ -182,14 +182,14 @@ impl<'a> Worker<'a> {
         let (shared, id, is_bulk) = (self.shared, self.client.id, self.is_bulk());
         let next = self
             .batch
-            .execute_slices(shared, id, self.held.bytes, is_bulk);
+            .execute_slices(shared, id, self.memory.bytes, is_bulk);
         let (replies, needed) = self.batch.replies();
         for reply in &mut *replies {
             complete(reply, shared, self.client);
         }
         // Bodies in the outbox count: while they wait for the disk, their jobs may be deleted.
-        let (held, unsent) = self.client.post(replies, needed);
-        self.count_held(held);
+        let (memory, unsent) = self.client.post(replies, needed);
+        self.count_memory(memory);
         if unsent >= SEND_BYTES {
             self.client.flush()?;
         }
@@ -227,19 +227,19 @@ impl<'a> Worker<'a> {
             let hangups = &self.shared.hangups_in_reserve;
             hangups.add(&client.stream.0, client.id.0)?;
         }
-        if self.held.bytes > 0 {
+        if self.memory.bytes > 0 {
             // They count until they are sent, and no longer.
             self.client.flush()?;
-            self.count_held(0);
+            self.count_memory(0);
         }
         self.client.await_answer()
     }
 
     /// Notes how much memory it holds, beyond what each client costs, with this
     /// many bytes in the outbox.
-    fn count_held(&mut self, outbox: usize) {
-        self.held
-            .set(self.input.held() + self.framer.held() + outbox);
+    fn count_memory(&mut self, outbox: usize) {
+        self.memory
+            .set(self.input.memory() + self.framer.memory() + outbox);
     }
 
     /// Frees all buffers that are empty.
@@ -247,7 +247,7 @@ impl<'a> Worker<'a> {
         self.batch.shrink();
         let unsent = self.client.shrink();
         self.input.shrink();
-        self.count_held(unsent);
+        self.count_memory(unsent);
     }
 }
 
@@ -327,16 +327,16 @@ mod tests {
         with_worker(|mut worker, mut theirs| {
             theirs.write_all(b"x").unwrap();
             worker.input.read(&worker.client.stream, 5000).unwrap();
-            worker.count_held(0);
-            assert_eq!(worker.held.bytes, 8192);
+            worker.count_memory(0);
+            assert_eq!(worker.memory.bytes, 8192);
             worker.input.keep(0);
             worker.shrink();
-            assert_eq!(worker.held.bytes, 0);
+            assert_eq!(worker.memory.bytes, 0);
             // What it has not read yet counts: its job may be deleted.
             let mut found = vec![Reply::Found(JobId(1), Body::new(&[b'x'; 2000])); 30];
             worker.client.post(&mut found, None);
             worker.shrink();
-            assert!(worker.held.bytes > 60_000);
+            assert!(worker.memory.bytes > 60_000);
         });
     }
 }

@@ -51,7 +51,7 @@ impl Model {
         text += &format!("total-connections: {}\n", self.connected_ever);
         // A server adds here what only its process knows.
         text += &format!("draining: {}\n", self.draining);
-        text += &format!("memory-used: {}\n", self.memory() + self.held);
+        text += &format!("memory-used: {}\n", self.memory() + self.memory_outside);
         text += &format!("max-memory: {}\n", self.max_memory.unwrap_or(0));
         let share = self.max_memory.unwrap_or(usize::MAX) / 64;
         let needed = JOB_OVERHEAD + share.min(self.max_job_size);

@@ -45,7 +45,7 @@ pub struct Model {
     pub max_memory: Option<usize>,
     pub max_jobs_per_tube: Option<usize>,
     /// How much of the memory the buffers of clients take.
-    pub held: usize,
+    pub memory_outside: usize,
     /// The disk has no room for the next body.
     pub disk_is_full: bool,
     pub jobs: Vec<Job>,
@@ -396,7 +396,7 @@ impl Model {
     }
 
     pub fn has_room(&self, bytes: usize) -> bool {
-        self.memory() + self.held + bytes <= self.max_memory.unwrap_or(usize::MAX)
+        self.memory() + self.memory_outside + bytes <= self.max_memory.unwrap_or(usize::MAX)
     }
 
     fn client(&mut self, client: Client) -> &mut Connection {

@@ -300,7 +300,7 @@ fn nothing_is_left(shared: &Shared, plan: &Plan) {
         let left = (
             engine.job_count(),
             engine.tombstone_count(),
-            engine.memory() + shared.held.load(Ordering::Relaxed),
+            engine.memory() + shared.memory.load(Ordering::Relaxed),
         );
         assert_eq!(left, (0, 0, 0), "jobs, keys and bytes of memory are left");
     });
