@@ -131,22 +131,24 @@ def make_volume(image, megabytes):
 
 @scenario
 def f2fs(work, program):
-    on_disk(work, program, 48, "f2fs", ["mkfs.f2fs", "-q"])
+    # The smallest that can be made has 52.
+    on_disk(work, program, 52, "f2fs", ["mkfs.f2fs", "-q"], "0")
 
 
 @scenario
 def vfat(work, program):
-    on_disk(work, program, 8, "vfat", ["mkfs.vfat"])
+    on_disk(work, program, 8, "vfat", ["mkfs.vfat"], "50")
 
 
-def on_disk(work, program, megabytes, kind, mkfs):
-    for sync in syncs("50"):
+def on_disk(work, program, megabytes, kind, mkfs, usual):
+    for sync in syncs(usual):
         disk = os.path.join(work, "disk")
         with open(disk, "wb") as file:
             file.truncate(megabytes << 20)
         subprocess.run([*mkfs, disk], check=True, stdout=subprocess.DEVNULL)
         with Machine(work, program, disk=disk) as machine:
-            fill_and_drain(machine, f"modprobe -a {kind} nls_cp437 nls_ascii nls_utf8; mount -t {kind} /dev/vda /mnt", "-f", sync)
+            modules = f"modprobe -a {kind} nls_cp437 nls_ascii nls_utf8"
+            fill_and_drain(machine, f"{modules}; mount -t {kind} /dev/vda /mnt", "-f", sync)
 
 
 @scenario
