@@ -196,7 +196,10 @@ fn a_directory_that_nobody_can_write_to_is_read() {
         $ mkdir seen; unshare -m sh -c 'mount --bind jobs seen && mount -o remount,bind,ro seen && beanpole binlog verify seen && beanpole binlog repair seen new && beanpole binlog export7 seen old' 2> error || cat error
         sound: 1 file, <any> 6 jobs live
         6
-        6",
+        6
+        $ mkdir disk; unshare -m sh -c 'mount -t tmpfs tmp disk; beanpole binlog repair jobs disk; beanpole binlog repair jobs disk/new'
+        6
+        ! beanpole binlog: disk is a mount point: name a directory in it",
     );
 }
 

@@ -16,7 +16,7 @@ use clap::{Args, ValueEnum, ValueHint};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 #[derive(Args)]
@@ -444,9 +444,15 @@ fn export(_: &Inspection, live: Live, new: &Path) -> Outcome<usize> {
     Ok(jobs.len())
 }
 
-/// A failure unless there is no such directory, or it is empty.
+/// A failure unless there is no such directory, or it is empty, and another one can be
+/// renamed to it.
 fn must_be_new(path: &Path) -> Outcome<()> {
     let fail = |error| Failure::io(format_args!("cannot use {}", path.display()), error);
+    let (found, parent) = (fs::metadata(path), fs::metadata(path.join("..")));
+    if found.is_ok_and(|found| parent.is_ok_and(|parent| found.dev() != parent.dev())) {
+        let path = path.display();
+        return Failure::refused(format!("{path} is a mount point: name a directory in it"));
+    }
     match fs::read_dir(path).map(|mut names| names.next().is_none()) {
         Ok(true) => Ok(()),
         Ok(false) => Failure::refused(format!("{} is not empty", path.display())),
