@@ -75,7 +75,11 @@ impl Jobs {
             let before = std::mem::replace(&mut self.newest, number);
             self.trim(before);
         }
-        let page = self.pages.entry(number).or_default();
+        // Most jobs are in the last page, which is found without a search.
+        let page = match self.pages.last_entry() {
+            Some(last) if *last.key() == number => last.into_mut(),
+            _ => self.pages.entry(number).or_default(),
+        };
         if number == self.newest {
             page.jobs.reserve_exact(PAGE as usize - page.jobs.len());
         }
