@@ -127,7 +127,7 @@ impl Jobs {
         let (verb, doing) = act.names();
         let tubes = Patterns(self.tubes);
         let found = self.chosen.find(invocation, &self.ids, &tubes, None)?;
-        let is_sure = self.yes || found.ids.is_empty();
+        let is_sure = self.yes || found.is_trial || found.ids.is_empty();
         if let Some(what) = found.what.as_ref().filter(|_| !is_sure)
             && !confirm(format!("{verb} {what} at {}?", invocation.address()))?
         {
@@ -146,6 +146,9 @@ pub struct Chosen {
     states: Vec<State>,
     #[command(flatten)]
     conditions: Conditions,
+    /// only say how many jobs it would be
+    #[arg(long)]
+    dry_run: bool,
 }
 
 impl Chosen {
@@ -168,12 +171,16 @@ impl Chosen {
             let ids = match (tubes.0.is_empty(), self.is_bare()) {
                 (false, _) => return Failure::usage("give ids or --tube, not both"),
                 (_, false) => return Failure::usage("ids and conditions exclude each other"),
+                _ if self.dry_run => {
+                    return Failure::usage("--dry-run counts jobs of tubes; peek shows ids");
+                }
                 _ => ids(operands)?,
             };
             return Ok(Found {
                 client: invocation.connect()?,
                 ids,
                 what: None,
+                is_trial: false,
                 status: Status::Done,
             });
         }
@@ -205,6 +212,7 @@ impl Chosen {
             client,
             ids,
             what: Some(format!("{} of {place}", in_words(&states))),
+            is_trial: self.dry_run,
             status,
         })
     }
@@ -217,6 +225,8 @@ pub struct Found {
     /// How many they are, and where, for a question; not if they were named one by
     /// one.
     what: Option<String>,
+    /// Whether the command only says how many they are.
+    is_trial: bool,
     status: Status,
 }
 
@@ -224,6 +234,10 @@ impl Found {
     /// Does this work to the jobs, and to no others, whatever producers add.
     /// `doing` is for the progress. Prints how many are done, even after a failure.
     pub fn act<W: Work>(mut self, doing: &'static str, work: &mut W) -> Outcome {
+        if self.is_trial {
+            print(format!("{}\n", self.ids.len()))?;
+            return Ok(self.status);
+        }
         let named = self.what.is_none();
         let mut task = Task::new(doing, self.ids.len() as u64)?;
         let outcome = task.carry_out(work, &mut self.client, &self.ids, named);
