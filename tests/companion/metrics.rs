@@ -92,23 +92,29 @@ fn metrics_follow_the_conventions_of_prometheus() {
 }
 
 #[test]
-fn metrics_say_whether_the_server_is_up() {
+fn metrics_replace_a_file_atomically_and_say_whether_the_server_is_up() {
     on_each_server(&[], |scene| {
         scene.tell(
             r#"
             $ beanpole put -q -t mail x; beanpole put -q -t post y
-            $ beanpole metrics | grep -e '_up{' -e tube_jobs_created | grep -v '#'
+            $ echo 'what was there before' > file; beanpole metrics -o file; grep -e '_up{' -e tube_jobs_created file | grep -v '#'
             beanstalk_up{server="127.0.0.1:PORT"} 1
             beanstalk_tube_jobs_created_total{tube="default",server="127.0.0.1:PORT"} 0
             beanstalk_tube_jobs_created_total{tube="mail",server="127.0.0.1:PORT"} 1
             beanstalk_tube_jobs_created_total{tube="post",server="127.0.0.1:PORT"} 1
+            # All may read it, and nothing is left beside it.
+            $ stat -c %a file; ls -A
+            644
+            file
             $ beanpole metrics -t post -t nobody | grep -o 'tube="[^"]*' | sort -u
             tube="post
-            $ beanpole metrics -a 1 > file
+            $ beanpole metrics -a 1 -o file
             ! beanpole metrics: cannot connect to 127.0.0.1:1: Connection refused
             [3]
-            $ sed 1,2d file
-            beanstalk_up{server="127.0.0.1:1"} 0"#,
+            $ beanpole metrics -a 1 2> error | cmp - file; sed 1,2d file
+            beanstalk_up{server="127.0.0.1:1"} 0
+            $ beanpole metrics -o nowhere/file 2> error
+            [4]"#,
         );
     });
 }

@@ -11,8 +11,8 @@ use crate::remote::form::{DUMP_VERSION, Line, Source, job_to_json};
 use crate::remote::tubes::stats_of;
 use crate::remote::{NewJob, Scope, State, Writer};
 use crate::signals::interrupts;
-use crate::text::json::json;
-use crate::text::{Output, Progress, complain, jobs, listed, print};
+use crate::text::json::{Json, json};
+use crate::text::{Output, Progress, WholeFile, complain, jobs, listed, print};
 use crate::values::parse;
 use beanpole::protocol::TubeName;
 use clap::{Args, ValueHint};
@@ -26,6 +26,9 @@ use std::sync::atomic::Ordering;
 pub struct Dump {
     #[command(flatten)]
     tubes: Tubes,
+    /// write to this file when all is there (default: stdout)
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    output: Option<PathBuf>,
 }
 
 impl Run for Dump {
@@ -38,23 +41,32 @@ impl Run for Dump {
             states: State::ALL.into(),
         };
         let (ids, status) = finder::all(&mut client, &scope, usize::MAX)?;
+        // No other user may read the bodies.
+        let create = |path: &PathBuf| WholeFile::create(path, 0o600);
+        let mut file = self.output.as_ref().map(create).transpose()?;
         let mut output = Output::new();
+        let mut write = |line: Json| match &mut file {
+            Some(file) => file.json(&line),
+            None => output.json(&line),
+        };
         let server = client.address.to_string();
-        output
-            .json(&json!({"beanpole-dump": DUMP_VERSION, "server": server, "version": version}))?;
+        write(json!({"beanpole-dump": DUMP_VERSION, "server": server, "version": version}))?;
         let mut progress = Progress::new("dumping", Some(ids.len() as u64));
         let mut count = 0u64;
         for some in ids.chunks(MOST) {
             let there = jobs_to_put(&mut client, some)?;
             each_body(&mut client, there, |job, body| {
                 count += 1;
-                output.json(&job_to_json(job.id, Some(&job.all), &body))
+                write(job_to_json(job.id, Some(&job.all), &body))
             })?;
             progress.add(some.len() as u64);
         }
-        output.json(&json!({"beanpole-dump-end": 1, "jobs": count}))?;
+        write(json!({"beanpole-dump-end": 1, "jobs": count}))?;
         drop(progress);
-        output.sync()?;
+        match file {
+            Some(file) => file.finish()?,
+            None => output.sync()?,
+        }
         let mut found = stats_of(&mut client, &tubes)?;
         found.retain(|(_, facts)| facts.number("pause-time-left") > 0);
         let paused: Vec<_> = found.iter().map(|(tube, _)| tube).collect();
@@ -118,7 +130,7 @@ impl Run for Load {
                 let count = dump.load()?;
                 progress.add(count);
                 if let Some(path) = note.filter(|_| count > 0) {
-                    write_note(path, dump.first + count)?;
+                    WholeFile::write(path, &format!("{}\n", dump.first + count))?;
                 }
             }
             match next {
@@ -158,13 +170,6 @@ fn noted(path: &Path) -> Outcome<u64> {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(1),
         Err(error) => Err(Failure::io(format_args!("cannot read {shown}"), error)),
     }
-}
-
-/// Notes this line: a reader finds the old note or the new one.
-fn write_note(path: &Path, line: u64) -> Outcome<()> {
-    let new = path.with_added_extension("new");
-    let written = fs::write(&new, format!("{line}\n")).and_then(|()| fs::rename(&new, path));
-    written.map_err(Failure::of(format_args!("cannot write {}", path.display())))
 }
 
 /// A dump that is being read.

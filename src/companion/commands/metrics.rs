@@ -1,5 +1,5 @@
-//! `metrics`: the statistics as text for Prometheus. The text is printed, or served
-//! by HTTP.
+//! `metrics`: the statistics as text for Prometheus. The text is printed, put into a
+//! file for a collector of text files, or served by HTTP.
 //!
 //! The names of counters end in `_total`; units are seconds and bytes. What a
 //! server does not report is left out. `beanstalk_up` says whether a server
@@ -11,12 +11,13 @@ use crate::http::{self, Answer, Request};
 use crate::remote::client::ask_all;
 use crate::remote::{Client, Facts, Known, Pattern, Patterns, Refusal, Sample, Server, State};
 use crate::signals::end_at_signals;
-use crate::text::output::{complain, note, print};
+use crate::text::output::{WholeFile, complain, note, print};
 use crate::values::{Count, parse};
-use clap::Args;
+use clap::{Args, ValueHint};
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::fmt::{Display, Write};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -31,8 +32,11 @@ pub struct Metrics {
     /// with the age of the next ready job of each tube
     #[arg(long)]
     age: bool,
-    /// serve them by HTTP at this HOST:PORT or PORT (default: stdout)
-    #[arg(long, value_name = "ADDR")]
+    /// write this file, all of it at once (default: stdout)
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    output: Option<PathBuf>,
+    /// serve them by HTTP at this HOST:PORT or PORT
+    #[arg(long, value_name = "ADDR", conflicts_with = "output")]
     listen: Option<String>,
     /// scrapers know this machine by this name; may be repeated (default: localhost)
     #[arg(long = "host", value_name = "NAME")]
@@ -64,7 +68,10 @@ impl Run for Metrics {
             })
         }
         let (text, failures) = scrape.text();
-        print(text)?;
+        match &self.output {
+            Some(path) => WholeFile::write(path, &text)?,
+            None => print(text).map(drop)?,
+        }
         last_of(failures)
     }
 }

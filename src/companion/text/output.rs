@@ -1,5 +1,5 @@
 //! The output of the companion: standard output and its terminal, messages, a
-//! progress line and a question.
+//! progress line, a question, and files that are written as a whole.
 
 use crate::failure::{Failure, Outcome, Status};
 use crate::text::json;
@@ -10,11 +10,14 @@ use rustix::termios;
 use serde::Serialize;
 use std::ffi::OsStr;
 use std::fmt;
-use std::fs::File;
+use std::fs::{File, OpenOptions, Permissions, canonicalize, metadata};
 use std::io::{self, BufRead, BufWriter, IsTerminal, Read, StdoutLock, Write};
 use std::os::fd::AsFd;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
+use tempfile::TempPath;
 
 /// Standard output, buffered.
 pub struct Output {
@@ -213,6 +216,75 @@ fn progress_line(what: &str, done: u64, total: Option<u64>) -> String {
         Some(total) => format!("{what} {done} of {total}"),
         None => format!("{what} {done}"),
     }
+}
+
+/// A file that is written as a whole: a reader finds the old text or the new one.
+pub struct WholeFile {
+    stream: BufWriter<File>,
+    path: PathBuf,
+    /// Where the text is until it is complete; if it never is, this file goes. `None` if
+    /// the text goes directly to its place.
+    beside: Option<TempPath>,
+}
+
+impl WholeFile {
+    /// Begins a file for this path, with these permissions. If the path is something
+    /// other than a regular file, such as a device, it is written directly and stays.
+    pub fn create(path: &Path, mode: u32) -> Outcome<WholeFile> {
+        let create = || {
+            if metadata(path).is_ok_and(|there| !there.is_file()) {
+                let file = OpenOptions::new().write(true).open(path)?;
+                return Ok((file, path.into(), None));
+            }
+            // A symbolic link stays, too: the file that it points to is replaced.
+            let path = canonicalize(path).unwrap_or(path.into());
+            // After a kill, its name says what it is.
+            let mut name = path.file_name().unwrap_or_default().to_owned();
+            name.push(".");
+            let mut builder = tempfile::Builder::new();
+            builder.prefix(&name);
+            builder.permissions(Permissions::from_mode(mode));
+            let new = builder.tempfile_in(path.parent().unwrap_or(&path))?;
+            let (file, beside) = new.into_parts();
+            Ok((file, path, Some(beside)))
+        };
+        let (file, path, beside) = create().map_err(|error| cannot_write(path, error))?;
+        Ok(WholeFile {
+            stream: BufWriter::new(file),
+            path,
+            beside,
+        })
+    }
+
+    /// Writes a file with this text, for everybody to read.
+    pub fn write(path: &Path, text: &str) -> Outcome<()> {
+        let mut file = WholeFile::create(path, 0o644)?;
+        let written = file.stream.write_all(text.as_bytes());
+        written.map_err(|error| cannot_write(path, error))?;
+        file.finish()
+    }
+
+    /// Writes a value on one line.
+    pub fn json(&mut self, value: &impl Serialize) -> Outcome<()> {
+        let written = json::line(&mut self.stream, value);
+        written.map_err(|error| cannot_write(&self.path, error))
+    }
+
+    /// Puts the file into its place, complete and on disk.
+    pub fn finish(mut self) -> Outcome<()> {
+        let finished = self.stream.flush().and_then(|()| match self.beside {
+            Some(beside) => {
+                self.stream.get_ref().sync_all()?;
+                Ok(beside.persist(&self.path)?)
+            }
+            None => Ok(()),
+        });
+        finished.map_err(|error| cannot_write(&self.path, error))
+    }
+}
+
+fn cannot_write(path: &Path, error: io::Error) -> Failure {
+    Failure::io(format_args!("cannot write {}", path.display()), error)
 }
 
 /// Opens a file to be read, or standard input for `-`. Returns its name for
