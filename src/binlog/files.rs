@@ -319,17 +319,12 @@ impl Binlog {
         false
     }
 
-    /// The same for the name of a segment, if no other one is prepared: gives back the last
-    /// blocks of its own file, as far as nothing is appended there.
-    pub(super) fn cut_prepared(&self, number: u32, prepared: &Prepared) -> bool {
-        let left = self.tail().live.cut_by(number, GIVEN_BACK);
-        let cut = |len| {
-            prepared
-                .file
-                .set_len(len)
-                .and_then(|()| self.storage.sync())
-        };
-        left.is_some_and(|len| cut(len).is_ok())
+    /// The same for the name of a segment, if no other one is prepared: the newest segment,
+    /// which has no name yet either, gives back the last blocks of its file, as far as nothing
+    /// is appended there.
+    pub(super) fn cut_newest(&self) -> bool {
+        let cut = self.tail().cut_newest(GIVEN_BACK);
+        cut.is_some_and(|(file, len)| file.set_len(len).and_then(|()| self.storage.sync()).is_ok())
     }
 }
 
@@ -418,7 +413,7 @@ fn reuse(storage: &dyn Storage, name: &str) -> Result<Option<Prepared>, Error> {
 /// thread may have taken its room.
 pub(super) fn once_there_is_room(
     mut change: impl FnMut() -> io::Result<()>,
-    mut free_prepared: impl FnMut() -> bool,
+    free_prepared: impl Fn() -> bool,
 ) -> io::Result<()> {
     loop {
         match change() {
@@ -435,7 +430,7 @@ pub(super) fn name_segment(
     storage: &dyn Storage,
     prepared: &Prepared,
     header: &Header,
-    mut free_prepared: impl FnMut() -> bool,
+    free_prepared: impl Fn() -> bool,
 ) -> Result<Place, Error> {
     let (from, to) = (&prepared.name, segment_name(header.number));
     let on = |action| Error::on(action, from);
@@ -445,10 +440,10 @@ pub(super) fn name_segment(
     let mut start = header.encode();
     start.resize(start.len() + FRAME_LEN as usize, 0);
     let write = || prepared.file.write_at(&start, 0);
-    once_there_is_room(write, &mut free_prepared).map_err(on("write"))?;
+    once_there_is_room(write, &free_prepared).map_err(on("write"))?;
     prepared.file.sync().map_err(on("sync"))?;
     let rename = || storage.rename(from, &to);
-    once_there_is_room(rename, &mut free_prepared).map_err(on("rename"))?;
+    once_there_is_room(rename, &free_prepared).map_err(on("rename"))?;
     let synced = storage.sync();
     synced.map_err(Error::on("sync the name of", to))?;
     Ok(Place {

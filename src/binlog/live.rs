@@ -108,12 +108,12 @@ impl LiveBytes {
         self.file_bytes -= file_bytes - newest.used_bytes;
     }
 
-    /// The file of this segment is cut by so much, if it is the current one and has no
-    /// records there. Returns how long it is then.
-    pub fn cut_by(&mut self, number: u32, len: u64) -> Option<u64> {
+    /// The file of the current segment is cut by so much, if it has no records there. Returns
+    /// how long it is then.
+    pub fn cut_by(&mut self, len: u64) -> Option<u64> {
         let newest = self.segments.back_mut().expect(HAS_SEGMENT);
         let left = newest.file_bytes.checked_sub(len);
-        let left = left.filter(|left| newest.number == number && *left >= newest.longest())?;
+        let left = left.filter(|left| *left >= newest.longest())?;
         newest.file_bytes = left;
         self.file_bytes -= len;
         Some(left)

@@ -167,6 +167,9 @@ pub(super) struct Tail {
     /// Where the log ends.
     pub end: Lsn,
     pub live: LiveBytes,
+    /// The file of the newest segment, which the writer may still have to begin; `None` for
+    /// the segment that was the newest at the start.
+    newest_file: Option<Arc<dyn File>>,
     /// The length of a segment. While there are longer jobs, segments are longer.
     pub segment_size: u64,
     /// The files in which the next segments can begin. While the segments thread
@@ -284,6 +287,7 @@ impl Tail {
         let previous_end = self.live.newest().used_bytes;
         self.live.begin(number, prepared.len);
         let header = self.live.header(previous_end);
+        self.newest_file = Some(prepared.file.clone());
         self.end.0 += HEADER_LEN;
         self.steps.push(Step::Begin(header, prepared));
         Some(number)
@@ -294,6 +298,13 @@ impl Tail {
     pub fn take_prepared(&mut self, record: u64) -> Option<Prepared> {
         let index = self.shortest_for(record)?;
         Some(self.prepared.swap_remove(index))
+    }
+
+    /// Shortens the newest segment by this much, if nothing is appended there. Returns its
+    /// file, and the length that is left for it.
+    pub fn cut_newest(&mut self, len: u64) -> Option<(Arc<dyn File>, u64)> {
+        let file = self.newest_file.clone()?;
+        Some((file, self.live.cut_by(len)?))
     }
 
     fn shortest_for(&self, record: u64) -> Option<usize> {
@@ -371,8 +382,10 @@ impl Tail {
         let before = self.migrated;
         self.compact(MADE_UP_AT_ONCE, jobs, false);
         self.note_obsolete();
-        if self.migrated == before && self.obsolete.is_empty() {
+        let is_at_rest = self.obsolete.is_empty() && self.upkeep.served == self.upkeep.asked;
+        if self.migrated == before && is_at_rest {
             // There is nothing to move, or no room for it, and nobody may wait for that.
+            // (While the segments thread works, a file that it recycles is in no list.)
             self.credit = 0;
         }
     }
@@ -757,6 +770,21 @@ mod tests {
         assert_eq!(tail.migrated, (4 * UPDATE_LEN + round).div_ceil(PUT_LEN));
     }
 
+    /// While the segments thread recycles a file, the file is in no list.
+    #[test]
+    fn compaction_that_finds_no_room_stays_due_while_the_segments_thread_works() {
+        let jobs = jobs(20, 0);
+        let mut tail = on_a_full_disk(with_garbage(&jobs));
+        tail.live.fill(LONG);
+        tail.append(&[UPDATE], &jobs);
+        tail.upkeep.asked = 1;
+        tail.make_up(&jobs);
+        assert!(tail.credit > 0);
+        tail.upkeep.served = 1;
+        tail.make_up(&jobs);
+        assert_eq!((tail.migrated, tail.credit), (0, 0));
+    }
+
     #[test]
     fn compaction_moves_little_more_than_a_mebibyte_for_one_change() {
         let mut jobs = jobs(10, 300 << 10);
@@ -932,6 +960,22 @@ mod tests {
         assert_eq!(tail.shortest_for(ROOM), Some(1));
         assert_eq!(tail.shortest_for(ROOM + 1), Some(0));
         assert_eq!(tail.shortest_for(ROOM + BLOCK + 1), None);
+    }
+
+    /// The one before it may still need its name, and have no room to give back.
+    #[test]
+    fn the_newest_segment_gives_back_its_end_before_it_is_begun() {
+        let mut tail = tail(&[BLOCK, 2 * BLOCK]);
+        assert!(tail.cut_newest(BLOCK).is_none());
+        let begun = [tail.begin_segment(0), tail.begin_segment(0)];
+        assert_eq!(begun, [Some(2), Some(3)]);
+        let (file, left) = tail.cut_newest(BLOCK).unwrap();
+        let Some(Step::Begin(_, newest)) = tail.steps.last() else {
+            panic!("the last step begins a segment");
+        };
+        assert!(Arc::ptr_eq(&file, &newest.file));
+        assert_eq!((left, tail.rest()), (BLOCK, BLOCK - HEADER_LEN));
+        assert!(tail.cut_newest(BLOCK).is_none());
     }
 
     #[test]
