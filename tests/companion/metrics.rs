@@ -97,7 +97,7 @@ fn metrics_replace_a_file_atomically_and_say_whether_the_server_is_up() {
         scene.tell(
             r#"
             $ beanpole put -q -t mail x; beanpole put -q -t post y
-            $ echo 'what was there before' > file; beanpole metrics -o file; grep -e '_up{' -e tube_jobs_created file | grep -v '#'
+            $ umask 022; echo 'what was there before' > file; beanpole metrics -o file; grep -e '_up{' -e tube_jobs_created file | grep -v '#'
             beanstalk_up{server="127.0.0.1:PORT"} 1
             beanstalk_tube_jobs_created_total{tube="default",server="127.0.0.1:PORT"} 0
             beanstalk_tube_jobs_created_total{tube="mail",server="127.0.0.1:PORT"} 1
