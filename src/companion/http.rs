@@ -112,7 +112,8 @@ impl Request {
         let admitted = usize::try_from(size).ok().filter(|size| *size <= most);
         admitted.ok_or_else(|| {
             let reason = format_args!("a body may have {most} bytes here, and this has {size}");
-            Answer::refusal(413, reason)
+            // Where no body may come, its method is what is wrong.
+            Answer::refusal(if most == 0 { 405 } else { 413 }, reason)
         })
     }
 

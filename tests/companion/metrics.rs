@@ -198,7 +198,7 @@ fn metrics_are_served_by_http() {
             // Its body is not waited for.
             (
                 "POST /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\n",
-                "413",
+                "405",
             ),
             ("PUT /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n", "405"),
             ("hello\r\n\r\n", "400"),

@@ -63,7 +63,7 @@ impl Run for Metrics {
                 scrape,
                 last: Mutex::default(),
             };
-            http::serve(&listener, self.hosts, LONGEST, move |request| {
+            http::serve(&listener, self.hosts, 0, move |request| {
                 served.answer(request)
             })
         }
@@ -110,9 +110,6 @@ impl Served {
 
 /// The content type of the text.
 const KIND: &str = "text/plain; version=0.0.4; charset=utf-8";
-
-/// A body of this many bytes is read, and told that nothing is to be sent here.
-const LONGEST: usize = 1 << 10;
 /// How long servers may take to answer for a scrape: as a rule, a scraper gives up after
 /// 10 seconds.
 const SCRAPE_PATIENCE: Duration = Duration::from_secs(8);
