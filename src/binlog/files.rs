@@ -5,7 +5,8 @@
 //!
 //! (Before the threads run, while the log is opened or copied, the thread that needs a
 //! file does this work. The writer gives a prepared segment its name when the segment
-//! begins, and on a full disk removes another one if the name or a write needs a block.)
+//! begins. If that needs a block of a full disk, the newest segment gives the end of its
+//! file, or at last another prepared one is removed; so it is if a write needs a block.)
 //!
 //! A new file is filled with zeros that are really written (or with noise, where no room can
 //! be allocated). So its room is allocated,
@@ -264,7 +265,8 @@ impl Binlog {
     /// Makes an obsolete segment a prepared one, or removes it.
     fn recycle_or_remove(&self, number: u32, is_kept: bool) -> Result<Option<Prepared>, Error> {
         let (name, new_name) = (segment_name(number), self.tail().upkeep.next_name());
-        if !is_kept || self.storage.rename(&name, &new_name).is_err() {
+        let rename = || self.storage.rename(&name, &new_name);
+        if !is_kept || once_there_is_room(rename, || self.shorten(&name).is_ok()).is_err() {
             self.remove(name);
             return Ok(None);
         }
@@ -277,6 +279,16 @@ impl Binlog {
             self.remove(new_name);
         }
         Ok(reused.unwrap_or(None))
+    }
+
+    /// For a full disk, when the new name of a file that is not needed wants another block:
+    /// the file gives back its last ones. If it were removed, there would be no room for a
+    /// whole one any more.
+    fn shorten(&self, name: &str) -> io::Result<()> {
+        let file = self.storage.open(name)?;
+        let left = file.len()?.checked_sub(GIVEN_BACK);
+        file.set_len(left.ok_or(io::ErrorKind::StorageFull)?)?;
+        file.sync()
     }
 
     /// Removes a file that is not needed.
@@ -319,9 +331,9 @@ impl Binlog {
         false
     }
 
-    /// The same for the name of a segment, if no other one is prepared: the newest segment,
-    /// which has no name yet either, gives back the last blocks of its file, as far as nothing
-    /// is appended there.
+    /// The same for the name of a segment, with less lost: the newest segment, which has no
+    /// name yet either, gives back the last blocks of its file, as far as nothing is appended
+    /// there.
     pub(super) fn cut_newest(&self) -> bool {
         let cut = self.tail().cut_newest(GIVEN_BACK);
         cut.is_some_and(|(file, len)| file.set_len(len).and_then(|()| self.storage.sync()).is_ok())

@@ -476,7 +476,7 @@ impl Writer {
         prepared: &Prepared,
         binlog: &Binlog,
     ) -> Result<(), Error> {
-        let free_prepared = || binlog.free_prepared() || binlog.cut_newest();
+        let free_prepared = || binlog.cut_newest() || binlog.free_prepared();
         let place = name_segment(&*binlog.storage, prepared, header, free_prepared)?;
         let (continued, end) = (Frame::continued(self.place), self.place.offset);
         // Nothing relies on this, so it may fail.

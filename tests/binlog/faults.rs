@@ -7,6 +7,7 @@ use beanpole::binlog::{Error, Event, SyncMode};
 use beanpole::protocol::JobId;
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use support::patience;
 
@@ -133,6 +134,38 @@ fn a_rename_without_room_is_repeated_after_the_segment_has_given_back_its_end() 
     }
     server.log.flush_and_recycle().unwrap();
     assert_eq!(server.log.stats().size, disk.used());
+    assert_eq!(open(&disk.state().kill()).jobs, server.jobs);
+}
+
+/// Its new name has taken blocks for a longer directory, so there would be no room for a
+/// whole file.
+#[test]
+fn a_segment_that_is_used_again_gives_its_end_for_its_new_name() {
+    let disk = Disk::default();
+    let opened = start_with(&disk, SyncMode::Always, 64 << 10);
+    let mut server = Server::new(opened.unwrap_or_else(|error| panic!("{error}")));
+    let random = &mut Random::new(1);
+    assert!(server.put(100, random) && server.commit());
+    server.log.flush_and_recycle().unwrap();
+    disk.set_capacity(Some(disk.used()));
+    let (renames, full) = (AtomicU32::new(0), Arc::new(AtomicU64::new(0)));
+    let noted = full.clone();
+    disk.watch(Arc::new(move |disk, operation| {
+        // A segment gets its name, then the file of the one before gets another. (The first
+        // one of all is short, and would have no end to give.)
+        if operation == "rename" && renames.fetch_add(1, Ordering::Relaxed) == 3 {
+            noted.store(disk.used(), Ordering::Relaxed);
+            disk.set_capacity(Some(disk.used() - 2 * 4096));
+            disk.fail_at(disk.operations() + 1, ErrorKind::StorageFull);
+        }
+    }));
+    while server.log.stats().current_index < 6 {
+        server.update(JobId(1), random);
+        assert!(server.commit(), "{:?}", server.log.failure());
+        server.log.flush_and_recycle().unwrap();
+    }
+    assert_eq!(disk.failed(), Some("rename"));
+    assert_eq!(disk.used(), full.load(Ordering::Relaxed) - (16 << 10));
     assert_eq!(open(&disk.state().kill()).jobs, server.jobs);
 }
 
