@@ -165,7 +165,7 @@ impl Chosen {
         invocation: &Invocation,
         operands: &[String],
         tubes: &Patterns,
-        to: Option<&TubeName>,
+        to: Option<(&TubeName, &mut Client)>,
     ) -> Outcome<Found> {
         if !operands.is_empty() || tubes.0.is_empty() && self.is_bare() {
             let ids = match (tubes.0.is_empty(), self.is_bare()) {
@@ -190,7 +190,11 @@ impl Chosen {
             tubes: tubes.existing(&mut client)?,
         };
         let tubes = &mut scope.tubes;
-        if let Some(to) = to.filter(|to| tubes.contains(to)) {
+        // A server may have several addresses.
+        if let Some((to, target)) = to
+            && tubes.contains(to)
+            && client.server_stats()?.get("id") == target.server_stats()?.get("id")
+        {
             tubes.retain(|tube| tube != to);
             if tubes.is_empty() {
                 return Failure::usage("both are the same tube");

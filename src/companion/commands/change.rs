@@ -169,9 +169,8 @@ impl Run for Move {
         }
         self.server.iter().for_each(warn_of);
         let server = self.server.as_ref().unwrap_or(&invocation.servers[0]);
-        let target = invocation.connect_to(&server.address)?;
-        let is_same = server.address == *invocation.address();
-        let there = Some(&self.to).filter(|_| is_same);
+        let mut target = invocation.connect_to(&server.address)?;
+        let there = Some((&self.to, &mut target));
         let tubes = Patterns(self.tubes);
         let mut found = self
             .chosen

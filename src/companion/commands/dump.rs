@@ -104,11 +104,13 @@ impl Run for Load {
         let from = note.map_or(Ok(1), noted)?;
         let source = Source::open(path, true)?;
         let mut client = invocation.connect()?;
+        let told = client.server_stats()?.number("max-job-size");
         let mut dump = Loading {
             source,
             from,
             tube: self.tube,
-            largest: client.server_stats()?.number("max-job-size"),
+            // A server may not say it.
+            largest: if told > 0 { told } else { u64::MAX },
             writer: Writer::new(client),
             batch: Vec::new(),
             first: 0,
