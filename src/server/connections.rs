@@ -16,9 +16,9 @@ use std::time::Duration;
 /// How many workers stay idle, at most.
 const IDLE: usize = 32;
 
-/// How long others wait for a client that has hung up: its worker usually takes some
-/// microseconds.
-const LEAVES_WITHIN: Duration = Duration::from_millis(5);
+/// How long others wait for a client that has hung up. Its worker usually takes some
+/// microseconds, but where all processors are busy it may wait for one for some milliseconds.
+const LEAVES_WITHIN: Duration = Duration::from_millis(10);
 
 /// No client has this id.
 const NOBODY: ConnectionId = ConnectionId(u64::MAX);
