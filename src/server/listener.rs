@@ -233,7 +233,9 @@ fn service_port(list: &str, service: &str) -> Option<u16> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::UdpSocket;
+    use crate::sys;
+    use std::net::{TcpListener, TcpStream, UdpSocket};
+    use std::os::fd::AsFd;
     use std::os::unix::net::UnixDatagram;
 
     #[test]
@@ -266,6 +268,17 @@ mod tests {
         assert_eq!(service_port(list, "www"), Some(80));
         assert_eq!(service_port(list, "ntp"), None);
         assert_eq!(service_port(list, "web"), None);
+    }
+
+    #[test]
+    fn a_connection_delays_no_small_reply_and_asks_whether_its_peer_is_there() {
+        let socket = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = socket.local_addr().expect("an address");
+        let listener = Listener::on(socket.into()).expect("a TCP socket");
+        let _client = TcpStream::connect(address).expect("a listener");
+        let ours = sys::accept(listener.socket.as_fd()).expect("a client");
+        assert_eq!(getsockopt(&ours, sockopt::TcpNoDelay), Ok(true));
+        assert_eq!(getsockopt(&ours, sockopt::KeepAlive), Ok(true));
     }
 
     #[test]
