@@ -22,6 +22,7 @@ mod life;
 use life::Life;
 use nix::sys::signal::Signal;
 use std::collections::BTreeMap;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -105,9 +106,14 @@ fn play(program: &Path, shaker: &Path, seed: u64) -> Vec<String> {
             let (world, mut random) = (&world, Random::new(seed * CLIENTS + client));
             scope.spawn(move || {
                 for life in (0..LIVES).map(|life| client * LIVES + life) {
-                    let lived = Life::begin(world, life, &mut random).and_then(Life::live);
-                    if let Err(error) = lived {
+                    let random = &mut random;
+                    let live = || Life::begin(world, life, random).and_then(Life::live);
+                    if let Err(error) = with_a_new_deadline(live) {
                         world.fault(format!("client {life}: {error}"));
+                    }
+                    // The next ones might wait as long for nothing.
+                    if world.has_faults() {
+                        break;
                     }
                 }
             });
@@ -116,14 +122,36 @@ fn play(program: &Path, shaker: &Path, seed: u64) -> Vec<String> {
     if world.has_faults() {
         // If it has not ended by itself. What it has said may tell why.
         server.signal(Signal::SIGKILL);
-        let said = server.wait().1;
+        let said = with_a_new_deadline(|| server.wait().1);
         return [world.faults(), said].concat();
     }
     let server = match seed % 2 {
         0 => server,
-        _ => start(None, server.kill().expect("it was started with a port")),
+        _ => {
+            let port = server.kill().expect("it was started with a port");
+            with_a_new_deadline(|| start(None, port))
+        }
     };
-    world.look_at_what_is_left();
+    with_a_new_deadline(|| world.look_at_what_is_left());
+    with_a_new_deadline(|| {
+        look_at_what_is_kept(&server, before);
+        if !server.stop().success() {
+            world.fault("SIGTERM does not end the server in order".into());
+        }
+    });
+    world.faults()
+}
+
+/// Runs this in a thread of its own: a round may take long on a busy machine, but no
+/// single part of it.
+fn with_a_new_deadline<T: Send>(part: impl FnOnce() -> T + Send) -> T {
+    let ended = thread::scope(|scope| scope.spawn(part).join());
+    ended.unwrap_or_else(|panic| resume_unwind(panic))
+}
+
+/// When all clients have gone and all jobs are deleted, the server has no more sockets than
+/// before them.
+fn look_at_what_is_kept(server: &Server, before: usize) {
     let mut last = server.connect();
     eventually("all memory is given back", || {
         last.count("memory-used") == 0
@@ -135,11 +163,7 @@ fn play(program: &Path, shaker: &Path, seed: u64) -> Vec<String> {
     eventually("no more threads than are kept", || {
         server.status("Threads").parse::<usize>().expect("a number") <= THREADS
     });
-    eventually("no socket is left over", || sockets(&server) <= before);
-    if !server.stop().success() {
-        world.fault("SIGTERM does not end the server in order".into());
-    }
-    world.faults()
+    eventually("no socket is left over", || sockets(server) <= before);
 }
 
 /// How many sockets a server has open. (Files of its log come and go.)
@@ -273,7 +297,10 @@ impl World {
         }
         let states = ["ready", "reserved", "delayed", "buried"];
         let counts = states.map(|state| format!("current-jobs-{state}"));
-        while counts.iter().any(|key| client.count(key) > 0) {
+        // Each time some are found, or a second is over.
+        let mut in_vain = 0;
+        while in_vain < 60 && counts.iter().any(|key| client.count(key) > 0) {
+            in_vain += 1;
             for tube in TUBES {
                 client.ask(&format!("use {tube}"));
                 // Once for the buried ones, and once for the delayed ones.
@@ -283,6 +310,7 @@ impl World {
             let asked_at = self.now();
             client.send("reserve-with-timeout 1\r\n");
             while let Ok((line, Some(body))) = client.reply() {
+                in_vain = 0;
                 if let Some(number) = self.judge_given(u64::MAX, asked_at, &body) {
                     self.note(number, "found at the end".into(), |job| {
                         if job.is_found_at_the_end {
@@ -295,6 +323,9 @@ impl World {
                 client.exchange(&format!("delete {id}"), "DELETED");
                 client.send("reserve-with-timeout 0\r\n");
             }
+        }
+        if in_vain == 60 {
+            self.fault("nobody is given the jobs that are left".into());
         }
         for (number, job) in &*self.jobs() {
             if job.is_acknowledged && job.delete == Delete::No && !job.is_found_at_the_end {
