@@ -1,14 +1,22 @@
 //! The life of a client: what it does, and how it leaves.
 
 use crate::{Delete, TUBES, World, body};
+use nix::sys::socket::{
+    AddressFamily, SockFlag, SockType, UnixAddr, connect, setsockopt, socket, sockopt,
+};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
 use support::{Client, Random, patience};
 
 /// Longer than a round takes.
 const LONG_TTR: u32 = 1000;
+
+/// For how long the server waits at least until a client has received what came before the
+/// end.
+const LINGERS_FOR: Duration = Duration::from_secs(1);
 
 pub struct Life<'a> {
     world: &'a World,
@@ -193,7 +201,7 @@ impl<'a> Life<'a> {
             Socket::Tcp(tcp) => tcp.try_clone().map(Socket::Tcp),
             Socket::Unix(unix) => unix.try_clone().map(Socket::Unix),
         };
-        match self.random.below(7) {
+        match self.random.below(8) {
             0 => drop(self.client),
             1 => {
                 // The server may have closed already, if half a put came before.
@@ -211,8 +219,34 @@ impl<'a> Life<'a> {
             }
             4 => self.client.vanish(),
             5 => self.client.stream().shutdown(Shutdown::Both)?,
+            6 if !self.has_unread => return self.quit_and_send_more(),
             _ => {
                 self.client.stream().shutdown(Shutdown::Write)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends `quit` when many replies are on their way, and goes on sending while it reads
+    /// them: each comes all the same, unless that takes longer than the server waits.
+    fn quit_and_send_more(mut self) -> io::Result<()> {
+        const REPLIES: usize = 60;
+        setsockopt(self.client.stream(), sockopt::RcvBuf, &8192)?;
+        let begun = Instant::now();
+        self.client
+            .try_send("stats\r\n".repeat(REPLIES) + "quit\r\n" + &"x".repeat(2000))?;
+        for count in 0..REPLIES {
+            // The server may have closed already.
+            let (Ok(()) | Err(_)) = self.client.try_send("list-tubes\r\n");
+            match self.client.reply() {
+                Ok(_) => {}
+                Err(error)
+                    if begun.elapsed() < LINGERS_FOR || error.kind() == ErrorKind::WouldBlock =>
+                {
+                    let text = format!("{count} of {REPLIES} replies, and quit: {error}");
+                    return Err(io::Error::other(text));
+                }
+                Err(_) => return Ok(()),
             }
         }
         Ok(())
@@ -252,8 +286,12 @@ impl Socket {
     fn connect(world: &World, is_unix: bool) -> io::Result<Socket> {
         let time = Some(patience());
         if is_unix {
-            // While its queue of connections is full, the system refuses another one.
-            let unix = UnixStream::connect(&world.socket)?;
+            // It does not wait for room in the queue of connections, which is long.
+            let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+            let socket = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
+            connect(socket.as_raw_fd(), &UnixAddr::new(&world.socket)?)?;
+            let unix = UnixStream::from(socket);
+            unix.set_nonblocking(false)?;
             unix.set_read_timeout(time)?;
             return Ok(Socket::Unix(unix));
         }

@@ -2,8 +2,8 @@
  * by which it deals with clients and files, threads sleep for a moment now and then, and
  * some calls fail, or do only a part, in the ways that their manuals allow. What fails
  * here never costs a client its connection, and never a record of the log: so only long
- * bodies, which a client's own worker sends, go in parts. For anybody else, a client that
- * takes no more is a slow one. */
+ * bodies, which a client's own worker sends, go in parts, or not at once. For anybody else,
+ * a client that takes no more is a slow one. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -67,7 +67,6 @@ static int fails(int errors)
 
 SLOW(int, epoll_wait, (int a, struct epoll_event *b, int c, int d), (a, b, c, d))
 SLOW(int, epoll_ctl, (int a, int b, int c, struct epoll_event *d), (a, b, c, d))
-SLOW(int, poll, (struct pollfd *a, nfds_t b, int c), (a, b, c))
 SLOW(int, shutdown, (int a, int b), (a, b))
 SLOW(int, close, (int a), (a))
 SLOW(int, setsockopt, (int a, int b, int c, const void *d, socklen_t e), (a, b, c, d, e))
@@ -82,12 +81,32 @@ ssize_t pwrite64(int file, const void *from, size_t length, off_t offset)
     return real(file, from, one_in(20) ? (length + 1) / 2 : length, offset);
 }
 
+/* A client that has come may be gone when it is accepted: so the acceptor, whose listeners
+ * are the third and what follows, finds nobody now and then. */
+int poll(struct pollfd *ends, nfds_t count, int time)
+{
+    REAL(poll);
+    dawdle();
+    if (one_in(20))
+        return fails(EINTR);
+    if (count > 2 && is_acceptor() && one_in(4)) {
+        for (nfds_t i = 0; i < count; i++)
+            ends[i].revents = 0;
+        ends[2 + state / 4 % (count - 2)].revents = POLLIN;
+        return 1;
+    }
+    int ready = real(ends, count, time), error = errno;
+    dawdle();
+    errno = error;
+    return ready;
+}
+
 int accept4(int listener, struct sockaddr *peer, socklen_t *length, int flags)
 {
     REAL(accept4);
     dawdle();
-    if (one_in(40))
-        return fails(one_in(2) ? EMFILE : ECONNABORTED);
+    if (one_in(30))
+        return fails(one_in(3) ? EMFILE : one_in(2) ? ECONNABORTED : EINTR);
     int socket = real(listener, peer, length, flags), error = errno;
     dawdle();
     errno = error;
@@ -122,6 +141,8 @@ ssize_t sendmsg(int socket, const struct msghdr *message, int flags)
     REAL(sendmsg);
     struct msghdr part = *message;
     dawdle();
+    if (one_in(10))
+        return fails(one_in(2) ? EINTR : EAGAIN);
     if (one_in(4))
         part.msg_iovlen = 1;
     return real(socket, &part, flags);
