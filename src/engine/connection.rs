@@ -4,7 +4,7 @@
 use super::Time;
 use super::slab::TubeIndex;
 use super::tube::Order;
-use crate::protocol::command::Put;
+use crate::protocol::command::{Ask, Put};
 use crate::protocol::{JobId, Seconds};
 use std::collections::BTreeSet;
 
@@ -57,15 +57,6 @@ pub struct Connection {
     /// How many puts it has sent, and how many jobs it has got.
     pub puts: u64,
     pub reserves: u64,
-}
-
-/// What a reserve asks for.
-#[derive(Clone, Copy, Default)]
-pub struct Ask {
-    /// How long it may wait; `None` for ever.
-    pub timeout: Option<Seconds>,
-    /// Whether the answer tells about the job.
-    pub with_stats: bool,
 }
 
 #[derive(Clone, Copy)]

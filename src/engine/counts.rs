@@ -1,7 +1,8 @@
 //! What the engine counts. The numbers are changed where the counted things
 //! happen, not here.
 
-use crate::protocol::{Command, JobState, Priority};
+use crate::protocol::command::COUNTED;
+use crate::protocol::{JobState, Priority};
 
 /// Ready jobs with a smaller priority count as urgent.
 const NOT_URGENT: Priority = Priority(1024);
@@ -40,62 +41,12 @@ pub enum Event {
     Kick,
 }
 
-/// Makes a list of keys, and finds the key that counts a command.
-macro_rules! counted_commands {
-    ($($command:ident: $key:literal,)*) => {
-        /// The keys of the counts of each command, in the order of `stats`.
-        pub const COMMAND_KEYS: &[&str] = &[$($key),*];
-
-        /// The positions of these keys.
-        enum Key { $($command),* }
-
-        /// The position of the key that counts a command. `reserve-job`,
-        /// `kick-job` and `quit` have no key, nor have our own commands.
-        pub fn command_key(command: &Command) -> Option<usize> {
-            use Command::{
-                BuryLater, KickJob, ListConnections, ListJobs, ListTubeStats, PauseInvalidTube,
-                Quit, ReserveJob, ReserveWithStats,
-            };
-            match command {
-                $(Command::$command { .. } => Some(Key::$command as usize),)*
-                PauseInvalidTube => Some(Key::PauseTube as usize),
-                ReserveJob(_) | ReserveWithStats(_) | KickJob(_) | BuryLater(_) => None,
-                ListJobs(_) | ListConnections(..) | ListTubeStats(..) | Quit => None,
-            }
-        }
-    };
-}
-
-counted_commands! {
-    Put: "cmd-put",
-    Peek: "cmd-peek",
-    PeekReady: "cmd-peek-ready",
-    PeekDelayed: "cmd-peek-delayed",
-    PeekBuried: "cmd-peek-buried",
-    Reserve: "cmd-reserve",
-    ReserveWithTimeout: "cmd-reserve-with-timeout",
-    Delete: "cmd-delete",
-    Release: "cmd-release",
-    Use: "cmd-use",
-    Watch: "cmd-watch",
-    Ignore: "cmd-ignore",
-    Bury: "cmd-bury",
-    Kick: "cmd-kick",
-    Touch: "cmd-touch",
-    Stats: "cmd-stats",
-    StatsJob: "cmd-stats-job",
-    StatsTube: "cmd-stats-tube",
-    ListTubes: "cmd-list-tubes",
-    ListTubeUsed: "cmd-list-tube-used",
-    ListTubesWatched: "cmd-list-tubes-watched",
-    PauseTube: "cmd-pause-tube",
-}
-
 /// What has happened since the server started.
 #[derive(Default)]
 pub struct Totals {
-    /// Commands given, by their keys. Lines that cannot be read are not counted.
-    pub commands: [u64; COMMAND_KEYS.len()],
+    /// Commands given, in the order of `stats`. Lines that cannot be read are not
+    /// counted.
+    pub commands: [u64; COUNTED],
     /// How often a job's time to run ended.
     pub timeouts: u64,
     /// Jobs put.
@@ -120,25 +71,4 @@ pub struct ConnectionCounts {
     pub workers: usize,
     /// Those that wait in a `reserve`.
     pub waiting: usize,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::protocol::command;
-
-    #[test]
-    fn each_command_is_counted_under_its_own_name() {
-        for &key in COMMAND_KEYS {
-            let name = key.strip_prefix("cmd-").expect("a command's key");
-            let with = |rest: &str| command::parse(format!("{name}{rest}").as_bytes()).ok();
-            let examples = ["", " 1", " 1 0", " 1 0 0", " 1 0 0 0"].map(with);
-            let keys: Vec<_> = examples.iter().flatten().map(command_key).collect();
-            let found = keys.iter().flatten().map(|&index| COMMAND_KEYS[index]);
-            assert!(
-                found.clone().count() > 0 && found.clone().all(|found| found == key),
-                "{key}"
-            );
-        }
-    }
 }

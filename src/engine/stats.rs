@@ -5,12 +5,12 @@
 //! text has another order. The field that a key is filled from says what it
 //! counts.
 
-use super::counts::{COMMAND_KEYS, JobCounts};
+use super::counts::JobCounts;
 use super::job::{JOB_OVERHEAD, Job, State};
 use super::slab::{ConnectionIndex, TubeIndex};
 use super::tube::{Pause, Tube};
 use super::{ConnectionId, Engine, SLICE, Time};
-use crate::protocol::command::ListJobs;
+use crate::protocol::command::{self, ListJobs};
 use crate::protocol::document::TubeNames;
 use crate::protocol::{
     ConnectionList, ConnectionStats, Document, JobId, JobList, JobStats, Priority, Reply, TubeName,
@@ -32,18 +32,18 @@ impl Engine {
     pub(super) fn server_documents(&self) -> [Document; 4] {
         let [mut document, mut state, mut limits, mut refusals] = <[Document; 4]>::default();
         add_jobs(&mut document, &self.jobs_now);
-        for (key, count) in COMMAND_KEYS.iter().zip(self.totals.commands) {
-            document.add(key, count);
+        for (name, count) in command::counted().into_iter().zip(self.totals.commands) {
+            document.add_number(&["cmd-", name].concat(), count);
         }
-        document.add("job-timeouts", self.totals.timeouts);
-        document.add("total-jobs", self.totals.jobs);
-        document.add("max-job-size", self.config.max_job_size);
+        document.add_number("job-timeouts", self.totals.timeouts);
+        document.add_number("total-jobs", self.totals.jobs);
+        document.add_number("max-job-size", self.config.max_job_size);
         document.add("current-tubes", self.tube_names.len());
         document.add("current-connections", self.connections.len());
         document.add("current-producers", self.connections_now.producers);
         document.add("current-workers", self.connections_now.workers);
         document.add("current-waiting", self.connections_now.waiting);
-        document.add("total-connections", self.totals.connections);
+        document.add_number("total-connections", self.totals.connections);
         state.add("draining", self.draining);
         // The keys below are our extensions.
         limits.add("memory-used", self.memory() + self.memory_outside_engine);

@@ -30,12 +30,13 @@
 //! with a concurrency limit between the ready queue of their tube and the jobs
 //! that are passed over there.)
 
-use super::connection::{Ask, Wait};
+use super::connection::Wait;
 use super::counts::Event;
 use super::job::{Job, QueueEntry, State};
 use super::ready::ReadyQueue;
 use super::slab::{ConnectionIndex, TubeIndex};
 use super::{Change, Engine, JobId, Owner, Reply, SLICE, Time};
+use crate::protocol::command::Ask;
 
 impl Engine {
     /// Does what is due by now, and says whether anything was due. At most a

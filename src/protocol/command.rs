@@ -37,6 +37,9 @@ pub enum Command {
     /// The four [options](PutOptions) are ours. With `idp`, a put that is not refused
     /// may find that its job is there already: `INSERTED <id> <state> [<pri>]`.
     Put(Put),
+    /// A `put` with a body that is larger than the server takes. The put gets no id, and
+    /// is answered `JOB_TOO_BIG` after these bytes.
+    PutTooBig,
     /// `use <tube>`: later puts go there. Reply: `USING <tube>`.
     Use(TubeName),
 
@@ -50,19 +53,19 @@ pub enum Command {
     /// that this connection has reserved is in the last second of its time to
     /// run, or enters it while the client waits. `TIMED_OUT`: the client has
     /// closed its sending side.
-    Reserve,
+    ///
     /// `reserve-with-timeout <seconds>`: the same, but the client waits at most
     /// this long (less than 2^31; with 0 it does not wait). With -1 there is no such
     /// limit, because some client libraries send that for 'no timeout'. Replies: as for
     /// `reserve`, and `TIMED_OUT` when the time is over. If `DEADLINE_SOON`
     /// applies at the same moment, it is the reply.
-    ReserveWithTimeout(Option<Seconds>),
+    ///
     /// `reserve-with-stats [<seconds>]`: as `reserve`, or with a number as
     /// `reserve-with-timeout`, but the line of the answer goes on with what a worker
     /// would otherwise ask `stats-job` for: `RESERVED <id> <bytes> <tube> <pri> <age>
     /// <delay> <ttr> <reserves> <timeouts> <releases> <buries> <kicks> [<options>]`. This
     /// command is ours: beanstalkd answers `BAD_FORMAT`.
-    ReserveWithStats(Option<Seconds>),
+    Reserve(Ask),
     /// `reserve-job <id>`: this job, unless a client has reserved it. It need
     /// not be ready, and its tube may be paused. Replies: `RESERVED <id>
     /// <bytes>` and the body, `NOT_FOUND`.
@@ -117,9 +120,6 @@ pub enum Command {
     /// `pause-tube <tube> <delay>`: for this long, `reserve` takes no job of this
     /// tube. Replies: `PAUSED`, `NOT_FOUND`.
     PauseTube(TubeName, Seconds),
-    /// `pause-tube` with a name that no tube can have: it is counted, and then
-    /// refused with `BAD_FORMAT`.
-    PauseInvalidTube,
 
     /// `stats`: the server. Reply: `OK <bytes>` and a YAML dictionary.
     Stats,
@@ -157,6 +157,18 @@ pub enum Command {
     ListTubeStats(u64, u64),
     /// `quit`: closes the connection. No reply.
     Quit,
+    /// A `put` with something else after its numbers, or a `pause-tube` with a name that
+    /// no tube can have: it is counted, and then refused with `BAD_FORMAT`.
+    Malformed,
+}
+
+/// What a reserve asks for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ask {
+    /// How long it may wait; `None` for ever.
+    pub timeout: Option<Seconds>,
+    /// Whether the answer tells about the job.
+    pub with_stats: bool,
 }
 
 /// The numbers of a `put` line, and its options.
@@ -177,30 +189,6 @@ pub struct Put {
     pub trailing: bool,
 }
 
-/// What follows the line of a put: this decides what the bytes after it are, and
-/// the first of the refusals.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AfterPut {
-    /// Bytes that are thrown away: the body would be larger than the server
-    /// takes. The put gets no id, and is answered `JOB_TOO_BIG` after them.
-    TooBig,
-    /// The next command: the line is malformed, and is answered `BAD_FORMAT`.
-    NoBody,
-    /// The body. The put has its id, and is answered after the body.
-    Body,
-}
-
-impl Put {
-    /// What follows this line, at a server that takes bodies of this size.
-    pub fn followed_by(&self, max_job_size: u32) -> AfterPut {
-        match self {
-            _ if self.size > max_job_size => AfterPut::TooBig,
-            _ if self.trailing => AfterPut::NoBody,
-            _ => AfterPut::Body,
-        }
-    }
-}
-
 /// Which jobs a `list-jobs` asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListJobs {
@@ -217,61 +205,76 @@ pub struct ListJobs {
 /// Reads what follows the command's name; `None` if it is malformed.
 type Arguments = fn(&[u8]) -> Option<Command>;
 
+/// How many commands `stats` counts: not `reserve-job`, `kick-job`, `quit` and our own.
+pub const COUNTED: usize = 22;
+
 /// The prefix of each command, in the order in which they are tried: where one
-/// prefix begins another, the longer one comes first.
+/// prefix begins another, the longer one comes first. After it the command's place among
+/// those that `stats` counts.
 #[rustfmt::skip]
-const COMMANDS: &[(&str, Arguments)] = &[
-    ("put ", put),
-    ("reserve-with-timeout ", |rest| timeout(rest).map(Command::ReserveWithTimeout)),
-    ("reserve-with-stats", reserve_with_stats),
-    ("reserve-job ", |rest| id(rest).map(Command::ReserveJob)),
-    ("reserve", |rest| nothing(rest, Command::Reserve)),
-    ("delete ", |rest| id(rest).map(Command::Delete)),
-    ("release ", release),
-    ("touch ", |rest| id(rest).map(Command::Touch)),
-    ("bury ", bury),
-    ("bury-later ", |rest| id(rest).map(Command::BuryLater)),
-    ("use ", |rest| TubeName::parse(rest).map(Command::Use)),
-    ("watch ", |rest| TubeName::parse(rest).map(Command::Watch)),
-    ("ignore ", |rest| TubeName::parse(rest).map(Command::Ignore)),
-    ("peek ", |rest| id(rest).map(Command::Peek)),
-    ("peek-ready", |rest| nothing(rest, Command::PeekReady)),
-    ("peek-delayed", |rest| nothing(rest, Command::PeekDelayed)),
-    ("peek-buried", |rest| nothing(rest, Command::PeekBuried)),
-    ("kick ", |rest| kick_bound(rest).map(Command::Kick)),
-    ("kick-job ", |rest| id(rest).map(Command::KickJob)),
-    ("pause-tube", pause_tube),
-    ("stats-job ", |rest| id(rest).map(Command::StatsJob)),
-    ("stats-tube ", |rest| TubeName::parse(rest).map(Command::StatsTube)),
-    ("stats", |rest| nothing(rest, Command::Stats)),
-    ("list-tubes-watched", |rest| nothing(rest, Command::ListTubesWatched)),
-    ("list-tubes", |rest| nothing(rest, Command::ListTubes)),
-    ("list-tube-used", |rest| nothing(rest, Command::ListTubeUsed)),
-    ("list-jobs ", list_jobs),
-    ("list-connections ", |rest| page(rest, Command::ListConnections)),
-    ("list-tube-stats ", |rest| page(rest, Command::ListTubeStats)),
-    ("quit", |_| Some(Command::Quit)),
+const COMMANDS: &[(&str, Option<usize>, Arguments)] = &[
+    ("put ", Some(0), put),
+    ("reserve-with-timeout ", Some(6), |rest| Some(reserve(timeout(rest)?, false))),
+    ("reserve-with-stats", None, reserve_with_stats),
+    ("reserve-job ", None, |rest| id(rest).map(Command::ReserveJob)),
+    ("reserve", Some(5), |rest| nothing(rest, reserve(None, false))),
+    ("delete ", Some(7), |rest| id(rest).map(Command::Delete)),
+    ("release ", Some(8), release),
+    ("touch ", Some(14), |rest| id(rest).map(Command::Touch)),
+    ("bury ", Some(12), bury),
+    ("bury-later ", None, |rest| id(rest).map(Command::BuryLater)),
+    ("use ", Some(9), |rest| TubeName::parse(rest).map(Command::Use)),
+    ("watch ", Some(10), |rest| TubeName::parse(rest).map(Command::Watch)),
+    ("ignore ", Some(11), |rest| TubeName::parse(rest).map(Command::Ignore)),
+    ("peek ", Some(1), |rest| id(rest).map(Command::Peek)),
+    ("peek-ready", Some(2), |rest| nothing(rest, Command::PeekReady)),
+    ("peek-delayed", Some(3), |rest| nothing(rest, Command::PeekDelayed)),
+    ("peek-buried", Some(4), |rest| nothing(rest, Command::PeekBuried)),
+    ("kick ", Some(13), |rest| kick_bound(rest).map(Command::Kick)),
+    ("kick-job ", None, |rest| id(rest).map(Command::KickJob)),
+    ("pause-tube", Some(21), pause_tube),
+    ("stats-job ", Some(16), |rest| id(rest).map(Command::StatsJob)),
+    ("stats-tube ", Some(17), |rest| TubeName::parse(rest).map(Command::StatsTube)),
+    ("stats", Some(15), |rest| nothing(rest, Command::Stats)),
+    ("list-tubes-watched", Some(20), |rest| nothing(rest, Command::ListTubesWatched)),
+    ("list-tubes", Some(18), |rest| nothing(rest, Command::ListTubes)),
+    ("list-tube-used", Some(19), |rest| nothing(rest, Command::ListTubeUsed)),
+    ("list-jobs ", None, list_jobs),
+    ("list-connections ", None, |rest| page(rest, Command::ListConnections)),
+    ("list-tube-stats ", None, |rest| page(rest, Command::ListTubeStats)),
+    ("quit", None, |_| Some(Command::Quit)),
 ];
 
 /// The name of each command, the extensions included.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    COMMANDS.iter().map(|(prefix, _)| prefix.trim_end())
+    COMMANDS.iter().map(|(prefix, ..)| prefix.trim_end())
 }
 
-/// Parses a line, given without its CR LF.
+/// The names of those that `stats` counts, in its order.
+pub fn counted() -> [&'static str; COUNTED] {
+    let mut names = [""; COUNTED];
+    for (prefix, place, _) in COMMANDS {
+        place.inspect(|&place| names[place] = prefix.trim_end());
+    }
+    names
+}
+
+/// Parses a line, given without its CR LF. Returns the command after its place among those
+/// that are [counted].
 ///
 /// # Errors
 ///
 /// The reply to a line that is no command.
-pub fn parse(line: &[u8]) -> Result<Command, Reply> {
+pub fn parse(line: &[u8]) -> Result<(Option<usize>, Command), Reply> {
     if line.contains(&0) {
         return Err(Reply::BadFormat);
     }
-    let (prefix, arguments) = COMMANDS
+    let (prefix, place, arguments) = COMMANDS
         .iter()
-        .find(|(prefix, _)| line.starts_with(prefix.as_bytes()))
+        .find(|(prefix, ..)| line.starts_with(prefix.as_bytes()))
         .ok_or(Reply::UnknownCommand)?;
-    arguments(&line[prefix.len()..]).ok_or(Reply::BadFormat)
+    let command = arguments(&line[prefix.len()..]).ok_or(Reply::BadFormat)?;
+    Ok((*place, command))
 }
 
 fn nothing(rest: &[u8], command: Command) -> Option<Command> {
@@ -309,10 +312,17 @@ fn timeout(mut rest: &[u8]) -> Option<Option<Seconds>> {
     in_range.then_some(Some(Seconds(seconds)))
 }
 
+fn reserve(timeout: Option<Seconds>, with_stats: bool) -> Command {
+    Command::Reserve(Ask {
+        timeout,
+        with_stats,
+    })
+}
+
 fn reserve_with_stats(rest: &[u8]) -> Option<Command> {
     match rest.strip_prefix(b" ") {
-        Some(rest) => Some(Command::ReserveWithStats(timeout(rest)?)),
-        None => nothing(rest, Command::ReserveWithStats(None)),
+        Some(rest) => Some(reserve(timeout(rest)?, true)),
+        None => nothing(rest, reserve(None, true)),
     }
 }
 
@@ -336,7 +346,7 @@ fn pause_tube(mut rest: &[u8]) -> Option<Command> {
     let delay = Seconds(number_u32(&mut rest)?);
     let pause = match TubeName::parse(name) {
         Some(tube) => Command::PauseTube(tube, delay),
-        None => Command::PauseInvalidTube,
+        None => Command::Malformed,
     };
     nothing(rest, pause)
 }
@@ -413,6 +423,10 @@ mod tests {
     use super::*;
     use Reply::{BadFormat as Malformed, UnknownCommand as Unknown};
 
+    fn parse(line: &[u8]) -> Result<Command, Reply> {
+        super::parse(line).map(|(_, command)| command)
+    }
+
     fn tube(name: &str) -> TubeName {
         TubeName::parse(name.as_bytes()).unwrap()
     }
@@ -482,13 +496,13 @@ mod tests {
 
     #[test]
     fn a_timeout_ignores_trailing_bytes_and_is_below_two_to_the_31() {
-        let seconds = |n| Ok(Command::ReserveWithTimeout(Some(Seconds(n))));
+        let seconds = |n| Ok(reserve(Some(Seconds(n)), false));
         assert_eq!(parse(b"reserve-with-timeout 5xyz"), seconds(5));
         assert_eq!(
             parse(b"reserve-with-timeout 2147483647"),
             seconds(2147483647)
         );
-        let endless = Ok(Command::ReserveWithTimeout(None));
+        let endless = Ok(reserve(None, false));
         assert_eq!(parse(b"reserve-with-timeout -1"), endless);
         for bad in [
             "2147483648",
@@ -527,7 +541,7 @@ mod tests {
         let pause = Ok(Command::PauseTube(tube("default"), Seconds(3)));
         assert_eq!(parse(b"pause-tubedefault 3"), pause);
         assert_eq!(parse(b"pause-tube   default   3"), pause);
-        assert_eq!(parse(b"pause-tube -x 3"), Ok(Command::PauseInvalidTube));
+        assert_eq!(parse(b"pause-tube -x 3"), Ok(Command::Malformed));
         for bad in ["pause-tube default", "pause-tube 3 ", "pause-tube * 3"] {
             assert_eq!(parse(bad.as_bytes()), Err(Malformed), "{bad}");
         }

@@ -6,7 +6,7 @@
 //! it arrives, so that the caller can read the rest of it directly into this
 //! memory.
 
-use super::command::{self, AfterPut, Command, Put};
+use super::command::{self, Command, Put};
 use super::{Body, Reply};
 
 /// The longest line, with its CR LF, in bytes.
@@ -24,9 +24,10 @@ const MIN_GROWTH: usize = 64 * 1024;
 /// client sent them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// A command. For a `put` this is the line only: if a body follows, the
-    /// body is the next request, and the put is answered there.
-    Command(Command),
+    /// A command, after its place among those that are [counted](command::counted). For a
+    /// `put` this is the line only: if a body follows, the body is the next request, and
+    /// the put is answered there.
+    Command(Option<usize>, Command),
     /// The body of the `put` before, or why there is none.
     Body(Result<Body, NoBody>),
     /// A line that is answered without looking at any state.
@@ -53,12 +54,7 @@ impl Request {
     /// Whether the connection may have to wait for the answer: only a reserve
     /// can.
     pub fn may_wait(&self) -> bool {
-        matches!(
-            self,
-            Request::Command(
-                Command::Reserve | Command::ReserveWithTimeout(_) | Command::ReserveWithStats(_)
-            )
-        )
+        matches!(self, Request::Command(_, Command::Reserve(_)))
     }
 }
 
@@ -241,25 +237,29 @@ impl Framer {
         let line = &input[..end];
         *input = &input[end + 2..];
         Some(match command::parse(line) {
-            Ok(Command::Put(put)) => self.put(put),
-            Ok(command) => Request::Command(command),
+            Ok((place, Command::Put(put))) => Request::Command(place, self.put(put)),
+            Ok((place, command)) => Request::Command(place, command),
             Err(reply) => Request::Refused(reply),
         })
     }
 
-    fn put(&mut self, put: Put) -> Request {
-        self.expecting = match put.followed_by(self.max_job_size) {
-            AfterPut::TooBig => Expecting::Nothing {
+    /// Decides what the bytes after the line of a put are, and the first of its refusals.
+    fn put(&mut self, put: Put) -> Command {
+        if put.size > self.max_job_size {
+            self.expecting = Expecting::Nothing {
                 left: u64::from(put.size) + 2,
                 then: NoBody::TooBig,
-            },
-            AfterPut::NoBody => Expecting::Line,
-            AfterPut::Body => Expecting::Body(GrowingBody {
-                bytes: Vec::new(),
-                length: put.size as usize + 2,
-            }),
-        };
-        Request::Command(Command::Put(put))
+            };
+            return Command::PutTooBig;
+        }
+        if put.trailing {
+            return Command::Malformed;
+        }
+        self.expecting = Expecting::Body(GrowingBody {
+            bytes: Vec::new(),
+            length: put.size as usize + 2,
+        });
+        Command::Put(put)
     }
 }
 
@@ -299,6 +299,10 @@ mod tests {
         requests(max_job_size, &segments)
     }
 
+    fn quit() -> Request {
+        Framer::new(0).next(&mut &b"quit\r\n"[..]).unwrap()
+    }
+
     fn bad_format() -> Request {
         Request::Refused(Reply::BadFormat)
     }
@@ -307,21 +311,22 @@ mod tests {
     fn requests_are_the_same_however_their_bytes_arrive() {
         let stream = b"put 0 0 1 3\r\na\r\n\r\nput 0 0 1 0\r\n\r\ndelete 1\r\nnope\r\nst";
         let put = |size| {
-            Request::Command(Command::Put(Put {
+            let put = Command::Put(Put {
                 priority: crate::protocol::Priority(0),
                 delay: crate::protocol::Seconds(0),
                 ttr: crate::protocol::Seconds(1),
                 size,
                 options: None,
                 trailing: false,
-            }))
+            });
+            Request::Command(Some(0), put)
         };
         let expected = [
             put(3),
             Request::Body(Ok(Body::new(b"a\r\n"))),
             put(0),
             Request::Body(Ok(Body::new(b""))),
-            Request::Command(Command::Delete(JobId(1))),
+            Request::Command(Some(7), Command::Delete(JobId(1))),
             Request::Refused(Reply::UnknownCommand),
         ];
         assert_eq!(requests(10, &[stream]), expected);
@@ -339,7 +344,7 @@ mod tests {
         let mut input: &[u8] = b"put 0 0 1 20000\r\nxxx";
         assert!(matches!(
             framer.next(&mut input),
-            Some(Request::Command(Command::Put(_)))
+            Some(Request::Command(_, Command::Put(_)))
         ));
         assert_eq!(framer.next(&mut input), None);
         assert!(input.is_empty());
@@ -389,13 +394,7 @@ mod tests {
     #[test]
     fn a_body_above_the_limit_is_discarded() {
         let got = bytewise(2, b"put 0 0 1 3 x\r\nabc##quit\r\n");
-        assert_eq!(
-            got[1..],
-            [
-                Request::Body(Err(NoBody::TooBig)),
-                Request::Command(Command::Quit)
-            ]
-        );
+        assert_eq!(got[1..], [Request::Body(Err(NoBody::TooBig)), quit()]);
     }
 
     #[test]
@@ -420,7 +419,7 @@ mod tests {
         assert_eq!(bytewise(0, &longest), [bad_format()]);
         for length in 225..700 {
             let line = [&vec![b'x'; length - 2][..], b"\r\nquit\r\n"].concat();
-            let expected = [bad_format(), Request::Command(Command::Quit)];
+            let expected = [bad_format(), quit()];
             assert_eq!(bytewise(0, &line), expected, "{length} bytes");
             assert_eq!(requests(0, &[&line]), expected, "{length} bytes at once");
         }
@@ -432,7 +431,7 @@ mod tests {
         assert_eq!(bytewise(0, stalled), []);
         let filler = vec![b'x'; MAX_LINE - stalled.len()];
         let resumed = [&stalled[..], &filler, b"yy\r\nquit\r\n"].concat();
-        let expected = [bad_format(), Request::Command(Command::Quit)];
+        let expected = [bad_format(), quit()];
         assert_eq!(bytewise(0, &resumed), expected);
     }
 

@@ -195,7 +195,7 @@ impl Shared {
         request: Request,
         now: Time,
     ) -> Outcome {
-        if let (Request::Command(Command::Stats), Some(binlog)) = (&request, &self.binlog) {
+        if let (Request::Command(_, Command::Stats), Some(binlog)) = (&request, &self.binlog) {
             state.engine.disk_is_full = binlog.refuses_puts();
         }
         let outcome = state.engine.execute(id, request, now);

@@ -278,7 +278,7 @@ fn complete(reply: &mut Reply, shared: &Shared, client: &Client) {
 fn log_request(client: &Client, request: &Request, line: &[u8]) {
     let write = |text: Arguments<'_>| client.log(Level::Commands, text);
     match request {
-        Request::Command(_) => write(format_args!("{}", line.trim_ascii_end().escape_ascii())),
+        Request::Command(..) => write(format_args!("{}", line.trim_ascii_end().escape_ascii())),
         Request::Body(Ok(body)) => write(format_args!("a body of {} bytes", body.content().len())),
         Request::Body(Err(reason)) => write(format_args!("no body: {reason:?}")),
         Request::Refused(_) => write(format_args!("a line that is no command")),

@@ -39,7 +39,7 @@ fn put(engine: &mut Engine, log: &Binlog, delay: u32, now: Time, shift: Shift) {
         options: None,
         trailing: false,
     };
-    engine.execute(client, Request::Command(Command::Put(line)), now);
+    engine.execute(client, Request::Command(Some(0), Command::Put(line)), now);
     let reply = engine.execute(client, Request::Body(Ok(Body::new(b"x"))), now);
     assert!(matches!(reply, Outcome::Reply(_)));
     engine.clock_shift = shift;

@@ -13,7 +13,7 @@ use crate::failure::{Failure, Outcome, Status};
 use crate::remote::{Client, Event, RawReply};
 use crate::signals::{Calls, SIGINT};
 use crate::text::{Output, output, print, shown};
-use beanpole::protocol::command::{AfterPut, Command, Put, names, parse};
+use beanpole::protocol::command::{Command, Put, names, parse};
 use clap::Args;
 use rustyline::completion::Completer;
 use rustyline::error::ReadlineError;
@@ -92,7 +92,7 @@ fn outcome_of(line: &[u8]) -> Outcome {
 /// The put in this line, if a body follows it.
 fn put(line: &[u8]) -> Option<Put> {
     match parse(line) {
-        Ok(Command::Put(put)) if put.followed_by(u32::MAX) == AfterPut::Body => Some(put),
+        Ok((_, Command::Put(put))) if !put.trailing => Some(put),
         _ => None,
     }
 }
@@ -115,9 +115,7 @@ fn exchange(
         client.queue_bytes(b"\r\n");
     }
     let until = match parse(line) {
-        Ok(Command::Reserve | Command::ReserveWithTimeout(_) | Command::ReserveWithStats(_)) => {
-            None
-        }
+        Ok((_, Command::Reserve(_))) => None,
         _ => Some(Instant::now() + client.patience),
     };
     client.wait(until, others)
@@ -279,7 +277,7 @@ impl<'a> Prompt<'a> {
 /// Whether this line is a `put` that lacks nothing but the number of bytes.
 fn is_put_without_size(line: &str) -> bool {
     let with_size = parse(format!("{} 0", line.trim_end()).as_bytes());
-    parse(line.as_bytes()).is_err() && matches!(with_size, Ok(Command::Put(_)))
+    parse(line.as_bytes()).is_err() && matches!(with_size, Ok((_, Command::Put(_))))
 }
 
 fn unusable(error: ReadlineError) -> Failure {

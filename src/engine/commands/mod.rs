@@ -8,8 +8,7 @@ mod others;
 mod producers;
 mod workers;
 
-use super::connection::{Ask, Unfinished};
-use super::counts::command_key;
+use super::connection::Unfinished;
 use super::slab::ConnectionIndex;
 use super::tube::Tube;
 use super::{ConnectionId, Engine, Outcome, Time};
@@ -31,7 +30,11 @@ impl Engine {
         self.connections[by].asked_at = now;
         self.effects.steps += 1;
         match request {
-            Request::Command(command) => {
+            Request::Command(place, command) => {
+                // Each well-formed command is counted, whether it succeeds or not.
+                if let Some(place) = place {
+                    self.totals.commands[place] += 1;
+                }
                 let outcome = self.command(by, command, now);
                 outcome.unwrap_or(Outcome::Reply(Reply::NotFound))
             }
@@ -49,20 +52,20 @@ impl Engine {
     /// Whether the answer could be another one if clients that have closed were not there
     /// any more: it may say 'nothing is there', or it is a list or statistic.
     pub fn depends_on_leavers(&mut self, id: ConnectionId, request: &Request) -> bool {
-        let (Request::Command(command), Some(by)) = (request, self.find(id)) else {
+        let (Request::Command(_, command), Some(by)) = (request, self.find(id)) else {
             return false;
         };
         match command {
-            Command::ReserveWithTimeout(Some(Seconds(0)))
-            | Command::ReserveWithStats(Some(Seconds(0))) => self.best_watched(by).is_none(),
-            Command::Reserve | Command::ReserveWithTimeout(_) | Command::ReserveWithStats(_) => {
-                self.connections[by].half_closed
-            }
+            Command::Reserve(ask) => match ask.timeout {
+                Some(Seconds(0)) => self.best_watched(by).is_none(),
+                _ => self.connections[by].half_closed,
+            },
             Command::Delete(id) => {
                 let holder = self.jobs.get(*id).and_then(|job| job.state.holder());
                 holder.is_some_and(|holder| holder != by)
             }
-            Command::Put(_) | Command::Use(_) | Command::Watch(_) | Command::Ignore(_) => false,
+            Command::Put(_) | Command::PutTooBig | Command::Malformed => false,
+            Command::Use(_) | Command::Watch(_) | Command::Ignore(_) => false,
             Command::Release(..) | Command::Bury(..) | Command::Touch(_) => false,
             Command::ListTubeUsed | Command::ListTubesWatched | Command::Quit => false,
             _ => true,
@@ -72,23 +75,10 @@ impl Engine {
     /// `None` if there is no such job or tube, or if the job's state does not
     /// allow the command.
     fn command(&mut self, by: ConnectionIndex, command: Command, now: Time) -> Option<Outcome> {
-        // Each well-formed command is counted, whether it succeeds or not.
-        if let Some(key) = command_key(&command) {
-            self.totals.commands[key] += 1;
-        }
-        let ask = |timeout, with_stats| Ask {
-            timeout,
-            with_stats,
-        };
         Some(Outcome::Reply(match command {
             Command::Put(put) => return Some(self.put(by, put)),
-            Command::Reserve => return Some(self.reserve_or_wait(by, Ask::default(), now)),
-            Command::ReserveWithTimeout(timeout) => {
-                return Some(self.reserve_or_wait(by, ask(timeout, false), now));
-            }
-            Command::ReserveWithStats(timeout) => {
-                return Some(self.reserve_or_wait(by, ask(timeout, true), now));
-            }
+            Command::PutTooBig => return Some(Outcome::AwaitBody),
+            Command::Reserve(ask) => return Some(self.reserve_or_wait(by, ask, now)),
             Command::Kick(bound) => return Some(self.kick(by, bound, now)),
             Command::Quit => return Some(Outcome::Quit),
             Command::Use(tube) => self.use_tube(by, tube),
@@ -106,7 +96,7 @@ impl Engine {
             Command::PeekBuried => self.peek(self.used_tube(by).buried.first()?.1)?,
             Command::KickJob(id) => self.kick_job(id, now)?,
             Command::PauseTube(tube, length) => self.pause_tube(&tube, length, now)?,
-            Command::PauseInvalidTube => Reply::BadFormat,
+            Command::Malformed => Reply::BadFormat,
             Command::Stats => Reply::ServerStats(Box::new(self.server_documents())),
             Command::StatsJob(id) => self.stats_job(id, now)?,
             Command::StatsTube(tube) => self.stats_tube(&tube, now)?,

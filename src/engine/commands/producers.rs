@@ -3,7 +3,7 @@
 use crate::engine::job::{Details, JOB_OVERHEAD, Job, State};
 use crate::engine::slab::{ConnectionIndex, TubeIndex};
 use crate::engine::{Change, ConnectionId, Engine, Outcome, Time};
-use crate::protocol::command::{AfterPut, Put};
+use crate::protocol::command::Put;
 use crate::protocol::framing::NoBody;
 use crate::protocol::{Body, JobId, Reply, Seconds, TubeName};
 
@@ -11,11 +11,6 @@ impl Engine {
     /// The id is given now, before the body has come: a put that fails later
     /// has used it up.
     pub(super) fn put(&mut self, by: ConnectionIndex, put: Put) -> Outcome {
-        match put.followed_by(self.config.max_job_size) {
-            AfterPut::TooBig => return Outcome::AwaitBody,
-            AfterPut::NoBody => return Outcome::Reply(Reply::BadFormat),
-            AfterPut::Body => {}
-        }
         let id = JobId(self.next_id);
         self.next_id += 1;
         let connection = &mut self.connections[by];
@@ -42,7 +37,7 @@ impl Engine {
     }
 
     /// Why a put is refused, if it is: the first reason here is the reply.
-    /// [`Put::followed_by`] has decided what its bytes are. A body for which the
+    /// The framer has decided what its bytes are. A body for which the
     /// disk has no room comes here as [`NoBody::NoRoom`].
     fn refusal(&self, put: &Put, tube: TubeIndex, no_body: Option<NoBody>) -> Option<Reply> {
         let options = put.options.as_ref();

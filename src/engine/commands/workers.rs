@@ -1,11 +1,12 @@
 //! What workers say: `reserve` and its variants, what ends a reservation or
 //! prolongs it, `watch` and `ignore`.
 
-use crate::engine::connection::{Ask, MAX_WATCHED, Unfinished, WATCHED_FREELY};
+use crate::engine::connection::{MAX_WATCHED, Unfinished, WATCHED_FREELY};
 use crate::engine::counts::Event;
 use crate::engine::job::{Job, Lengths, State};
 use crate::engine::slab::ConnectionIndex;
 use crate::engine::{Change, Engine, Outcome, Time, WATCH_OVERHEAD};
+use crate::protocol::command::Ask;
 use crate::protocol::{JobId, Priority, Reply, Seconds, TubeName};
 
 impl Engine {

@@ -106,7 +106,7 @@ mod tests {
             let text = format!("put 0 0 60 0{options}\r\n\r\n");
             let (mut framer, mut input) = (Framer::new(100), text.as_bytes());
             while let Some(request) = framer.next(&mut input) {
-                if let Request::Command(Command::Put(put)) = &request
+                if let Request::Command(_, Command::Put(put)) = &request
                     && let Some(options) = &put.options
                 {
                     needed += engine.needed_for_options(options);

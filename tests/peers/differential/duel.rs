@@ -174,7 +174,7 @@ impl Duel {
             self.clients[number] = Some(Client::connect(&mut self.servers, self.max_job_size)?);
         }
         let client = self.clients[number].as_mut().expect("it is connected");
-        match client.is_understood_alike(bytes, segments, self.max_job_size) {
+        match client.is_understood_alike(bytes, segments) {
             true => {}
             // It leaves instead.
             false if self.waiting.is_none() => return self.close(number),
@@ -288,7 +288,7 @@ impl Client {
     }
 
     /// Whether the servers are meant to answer these bytes alike.
-    fn is_understood_alike(&mut self, bytes: &[u8], segments: usize, max_job_size: u32) -> bool {
+    fn is_understood_alike(&mut self, bytes: &[u8], segments: usize) -> bool {
         self.input.extend_from_slice(bytes);
         let mut unread = &self.input[..];
         loop {
@@ -297,13 +297,14 @@ impl Client {
                 break;
             };
             let line = &before[..before.len() - unread.len()];
-            // If something wrong follows its numbers, what comes next is no body.
-            self.is_in_body = matches!(&request, Request::Command(Command::Put(put))
-                if !(put.trailing && put.size <= max_job_size));
+            self.is_in_body = matches!(
+                request,
+                Request::Command(_, Command::Put(_) | Command::PutTooBig)
+            );
             self.may_wait = request.may_wait();
             match request {
                 Request::Refused(_) if loses_its_end(line, segments) => return false,
-                Request::Command(Command::Quit) => break,
+                Request::Command(_, Command::Quit) => break,
                 _ => {}
             }
         }
