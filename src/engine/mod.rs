@@ -187,9 +187,10 @@ pub struct Engine {
     /// Reserved jobs that are buried instead of becoming ready again.
     burials: BTreeSet<JobId>,
     wheel: Wheel<Owner>,
-    /// The ready and delayed jobs that expire, each with the moment.
-    expiries: BTreeSet<(Time, JobId)>,
-    /// When the timer of these and of the keys of deleted jobs rings.
+    /// What the clock ends: the ready and delayed jobs that expire, and the tombstones, each
+    /// with the moment.
+    ends: BTreeSet<(Time, JobId)>,
+    /// When the timer of these rings.
     ends_timer: Option<Time>,
     /// The next numbers: of a job, of a tube, of a burial, and of a connection that
     /// waits.

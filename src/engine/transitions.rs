@@ -16,7 +16,7 @@
 //! | the connection ends: `disconnect` | | | to ready, or buried | |
 //!
 //! A job with an expiry that is over ends where it is ready or delayed, or would be so
-//! again: `end_expired`.
+//! again: `end`.
 //!
 //! A reserved job for which another connection has asked `bury-later` goes to
 //! buried wherever it would go to ready, and at a `touch`.
@@ -56,63 +56,53 @@ impl Engine {
         self.effects.steps += due.len();
         // All of it counts as one moment: a connection that waits when jobs
         // become ready at the same moment gets the best of them.
-        let mut left = SLICE;
+        let most = self.effects.steps + SLICE;
         for &owner in &due {
             match owner {
-                Owner::Ends => self.end_keys(now, &mut left),
-                Owner::Tube(tube) => self.end_delays(tube, now, &mut left),
-                Owner::Connection(connection) => self.time_out_jobs(connection, now, &mut left),
+                // `serve` ends what the clock ends.
+                Owner::Ends => self.ends_timer = None,
+                Owner::Tube(tube) => self.end_delays(tube, now, most),
+                Owner::Connection(connection) => self.time_out_jobs(connection, now, most),
             }
         }
         self.serve(now);
         // Only now is it known which connections still wait, and which were
-        // served. Until here the timers that have rung count as set.
+        // served.
         let most = self.effects.steps + SLICE;
         for &owner in &due {
             match owner {
-                Owner::Ends => {
-                    self.ends_timer = None;
-                    self.set_ends_timer();
-                }
                 // Its last job may have expired, and the tube with it.
-                Owner::Tube(tube) if self.tubes.get(tube).is_none() => {}
-                Owner::Tube(tube) => {
-                    self.tubes[tube].timer = None;
-                    self.set_tube_timer(tube);
-                }
-                Owner::Connection(connection) => {
-                    self.connections[connection].timer = None;
-                    if self.effects.steps < most {
-                        self.end_wait(connection, now);
-                    }
-                    self.set_connection_timer(connection);
-                }
+                Owner::Tube(tube) if self.tubes.get(tube).is_none() => continue,
+                Owner::Connection(waits) if self.effects.steps < most => self.end_wait(waits, now),
+                _ => {}
             }
+            self.set_timer(owner);
         }
         !due.is_empty()
     }
 
     /// Ends those delays of a tube's jobs that are over. Ends its pause, if
     /// that is over.
-    fn end_delays(&mut self, index: TubeIndex, now: Time, left: &mut usize) {
+    fn end_delays(&mut self, index: TubeIndex, now: Time, most_steps: usize) {
         let tube = &mut self.tubes[index];
+        tube.timer = None;
         if tube.pause.is_some_and(|pause| pause.until <= now) {
             tube.pause = None;
             self.note_unserved(index);
         }
-        while *left > 0
+        while self.effects.steps < most_steps
             && let Some(&(until, id)) = self.tubes[index].delayed.first()
             && Time::from_nanos(until) <= now
         {
             self.change_state(id, State::Ready, None);
-            *left -= 1;
         }
     }
 
     /// Makes a connection's reserved jobs ready again if their time to run is
     /// over, or buries them if that was their last try.
-    fn time_out_jobs(&mut self, index: ConnectionIndex, now: Time, left: &mut usize) {
-        while *left > 0
+    fn time_out_jobs(&mut self, index: ConnectionIndex, now: Time, most_steps: usize) {
+        self.connections[index].timer = None;
+        while self.effects.steps < most_steps
             && let Some(&(until, id)) = self.connections[index].reserved.first()
             && until <= now
         {
@@ -120,7 +110,6 @@ impl Engine {
             self.record(Change::Update(id));
             let state = self.state_after_failed_try(id);
             self.change_state(id, state, Some(Event::Timeout));
-            *left -= 1;
         }
     }
 
@@ -206,7 +195,7 @@ impl Engine {
     /// that there is more to do.
     pub(super) fn serve(&mut self, now: Time) {
         let most = self.effects.steps + SLICE;
-        self.end_expired(now, most);
+        self.end(now, most);
         while self.effects.steps < most
             && let Some((order, tube)) = self.unserved.pop_first()
         {
@@ -221,7 +210,7 @@ impl Engine {
                 && first == order
                 && let Some(id) = self.best_watched(connection)
             {
-                let wait = self.connections[connection].wait;
+                let wait = self.stop_waiting(connection);
                 let with_stats = wait.is_some_and(|wait| wait.with_stats);
                 let reply = self.reserve(id, connection, with_stats, now);
                 self.answer_waiting(connection, reply);
@@ -258,19 +247,19 @@ impl Engine {
         }
         self.effects.steps += connection.watched.len();
         self.connections_now.waiting += 1;
-        self.set_connection_timer(index);
+        self.set_timer(Owner::Connection(index));
     }
 
-    pub(super) fn stop_waiting(&mut self, index: ConnectionIndex) {
+    /// Takes a connection out of these queues, if it waits.
+    pub(super) fn stop_waiting(&mut self, index: ConnectionIndex) -> Option<Wait> {
         let connection = &mut self.connections[index];
-        let Some(wait) = connection.wait.take() else {
-            return;
-        };
+        let wait = connection.wait.take()?;
         for &tube in &connection.watched {
             self.tubes[tube].waiting.remove(&wait.order);
         }
         self.effects.steps += connection.watched.len();
         self.connections_now.waiting -= 1;
+        Some(wait)
     }
 
     pub(super) fn answer_waiting(&mut self, index: ConnectionIndex, reply: Reply) {
@@ -290,8 +279,7 @@ impl Engine {
             }
         }
         if let Some(expiry) = entry.expiry(id) {
-            self.expiries.remove(&expiry);
-            self.set_ends_timer();
+            self.ends.remove(&expiry);
         }
         self.count(entry, |n| *n -= 1);
     }
@@ -303,14 +291,19 @@ impl Engine {
                 self.change_ready(id, entry, ReadyQueue::insert);
                 self.note_unserved(entry.tube);
             }
-            State::Delayed { .. } | State::Buried { .. } => self.change_first(id, entry, true),
+            State::Delayed { .. } => {
+                self.change_first(id, entry, true);
+                self.set_timer(Owner::Tube(entry.tube));
+            }
+            State::Buried { .. } => self.change_first(id, entry, true),
             State::Reserved { by, until } => {
                 self.connections[by].reserved.insert((until, id));
+                self.set_timer(Owner::Connection(by));
             }
         }
         if let Some(expiry) = entry.expiry(id) {
-            self.expiries.insert(expiry);
-            self.set_ends_timer();
+            self.ends.insert(expiry);
+            self.set_timer(Owner::Ends);
         }
         self.count(entry, |n| *n += 1);
     }
@@ -353,29 +346,28 @@ impl Engine {
         }
     }
 
-    /// Changes the counts that this entry appears in, and sets the timer
-    /// that depends on the jobs in its state.
+    /// Changes the counts that this entry appears in.
     fn count(&mut self, entry: &QueueEntry, change: fn(&mut usize)) {
         for counts in [&mut self.tubes[entry.tube].jobs, &mut self.jobs_now] {
             counts.count(entry.state.name(), entry.priority, change);
         }
-        match entry.state {
-            State::Delayed { .. } => self.set_tube_timer(entry.tube),
-            State::Reserved { by, .. } => self.set_connection_timer(by),
-            State::Ready | State::Buried { .. } => {}
-        }
     }
 
-    pub(super) fn set_tube_timer(&mut self, index: TubeIndex) {
-        let tube = &mut self.tubes[index];
-        let (owner, due) = (Owner::Tube(index), tube.next_event());
-        self.wheel.set(owner, due, &mut tube.timer);
-    }
-
-    pub(super) fn set_connection_timer(&mut self, index: ConnectionIndex) {
-        let connection = &mut self.connections[index];
-        let (owner, due) = (Owner::Connection(index), connection.next_event());
-        self.wheel.set(owner, due, &mut connection.timer);
+    /// Sets a timer to what comes next for its owner, if that is earlier. (It never has to
+    /// be later: see `wheel.rs`.)
+    pub(super) fn set_timer(&mut self, owner: Owner) {
+        let (due, timer) = match owner {
+            Owner::Ends => (self.ends.first().map(|&(at, _)| at), &mut self.ends_timer),
+            Owner::Tube(index) => {
+                let tube = &mut self.tubes[index];
+                (tube.next_event(), &mut tube.timer)
+            }
+            Owner::Connection(index) => {
+                let connection = &mut self.connections[index];
+                (connection.next_event(), &mut connection.timer)
+            }
+        };
+        self.wheel.set(owner, due, timer);
     }
 }
 

@@ -5,7 +5,7 @@ use crate::engine::counts::Event;
 use crate::engine::job::State;
 use crate::engine::slab::ConnectionIndex;
 use crate::engine::tube::Pause;
-use crate::engine::{Change, Engine, Outcome, Time};
+use crate::engine::{Change, Engine, Outcome, Owner, Time};
 use crate::protocol::{JobId, Reply, Seconds, TubeName};
 
 /// How many jobs a long kick changes in one time slice. It is few, because a full
@@ -87,7 +87,7 @@ impl Engine {
         let until = now + length;
         self.tubes[tube].pauses += 1;
         self.tubes[tube].pause = (length > Seconds(0)).then_some(Pause { length, until });
-        self.set_tube_timer(tube);
+        self.set_timer(Owner::Tube(tube));
         self.note_unserved(tube);
         self.serve(now);
         Some(Reply::Paused)

@@ -14,7 +14,7 @@
 //! before all of them are deleted may get one of them.
 
 use crate::engine::job::{Job, QueueEntry, State};
-use crate::engine::{Engine, JobId, Time};
+use crate::engine::{JobId, Time};
 
 impl Job {
     /// When it expires; `None` if it never does.
@@ -29,21 +29,5 @@ impl QueueEntry {
     pub(in crate::engine) fn expiry(&self, id: JobId) -> Option<(Time, JobId)> {
         let may_expire = matches!(self.state, State::Ready | State::Delayed { .. });
         self.expires_at.filter(|_| may_expire).map(|at| (at, id))
-    }
-}
-
-impl Engine {
-    /// Deletes jobs whose time is over, until this many steps are done. No job is given to a
-    /// connection that waits before it is sure that nothing else has to be deleted.
-    pub(in crate::engine) fn end_expired(&mut self, now: Time, most_steps: usize) {
-        while self.effects.steps < most_steps
-            && let Some(&(at, id)) = self.expiries.first()
-            && at <= now
-        {
-            let tube = self.jobs.get(id).expect("the job exists").tube;
-            self.tubes[tube].expired += 1;
-            self.totals.expired += 1;
-            self.delete_job(id, now);
-        }
     }
 }

@@ -11,6 +11,7 @@
 //! | a reservation ends by the clock or with its connection | is this job to be buried? `tries` |
 //! | a job is deleted | for how long is its key still taken? `unique` |
 //! | a job becomes ready or delayed, or leaves that state | when is it deleted? `expiry` |
+//! | a time is over | a job is deleted, or a key is free: [`end`](Engine::end) |
 
 mod concurrency;
 mod expiry;
@@ -19,7 +20,7 @@ mod unique;
 
 use super::job::{Job, OPTIONS_OVERHEAD};
 use super::stats::seconds;
-use super::{Engine, JobId, Time};
+use super::{Change, Engine, JobId, Time};
 use crate::protocol::{OptionStats, PutOptions};
 pub use concurrency::JobsByKey;
 pub use unique::UniqueKeys;
@@ -63,6 +64,26 @@ impl Engine {
                 jobs.reserved -= usize::from(job.state.holder().is_some());
                 jobs.remove(job.tube, limit);
             });
+        }
+    }
+
+    /// Ends what the clock ends, until this many steps are done: a job expires, or the key
+    /// of a deleted one is free. No job is given to a connection that waits before it is
+    /// sure that nothing else has to be deleted.
+    pub(super) fn end(&mut self, now: Time, most_steps: usize) {
+        while self.effects.steps < most_steps
+            && let Some(&(at, id)) = self.ends.first()
+            && at <= now
+        {
+            if let Some(stored) = self.forget_key(id) {
+                self.effects.steps += 1;
+                self.record(Change::Delete(id, stored.lengths()));
+            } else {
+                let job = self.jobs.get(id).expect("it has a tombstone, or exists");
+                self.tubes[job.tube].expired += 1;
+                self.totals.expired += 1;
+                self.delete_job(id, now);
+            }
         }
     }
 

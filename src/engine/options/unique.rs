@@ -9,7 +9,7 @@ use crate::engine::slab::TubeIndex;
 use crate::engine::{Change, Engine, Owner, StoredJob, StoredState, Time};
 use crate::protocol::command::Put;
 use crate::protocol::{Body, JobId, Key, PutOptions, Reply, Seconds, TubeName, Unique};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// The keys that are taken.
 #[derive(Default)]
@@ -19,8 +19,6 @@ pub struct UniqueKeys {
     holders: BTreeMap<(TubeName, Key), JobId>,
     /// The tombstones of deleted jobs, as the log must hold them.
     pub tombstones: BTreeMap<JobId, Box<StoredJob>>,
-    /// When the keys of these are free again.
-    ends: BTreeSet<(Time, JobId)>,
 }
 
 impl UniqueKeys {
@@ -76,9 +74,9 @@ impl Engine {
             let id = stored.fields.id;
             self.unique.take(&stored.tube, unique, id);
             self.memory += memory(&stored.tube, unique);
-            self.unique.ends.insert((until, id));
+            self.ends.insert((until, id));
             self.unique.tombstones.insert(id, Box::new(stored));
-            self.set_ends_timer();
+            self.set_timer(Owner::Ends);
         }
     }
 
@@ -87,7 +85,7 @@ impl Engine {
         let stored = *self.unique.tombstones.remove(&id)?;
         let (unique, until) = stored.taken_key()?;
         self.memory -= memory(&stored.tube, unique);
-        self.unique.ends.remove(&(until, id));
+        self.ends.remove(&(until, id));
         self.unique.free(&stored.tube, unique, id);
         Some(stored)
     }
@@ -126,24 +124,5 @@ impl Engine {
         let priority = is_sooner.then_some(put.priority);
         let state = entry.state.name();
         Some(Reply::InsertedBefore(id, Some(state), priority))
-    }
-
-    /// Frees the keys whose time is over.
-    pub(in crate::engine) fn end_keys(&mut self, now: Time, left: &mut usize) {
-        while *left > 0
-            && let Some(&(until, id)) = self.unique.ends.first()
-            && until <= now
-        {
-            let stored = self.forget_key(id).expect("what ends is taken");
-            self.effects.steps += 1;
-            self.record(Change::Delete(id, stored.lengths()));
-            *left -= 1;
-        }
-    }
-
-    pub(in crate::engine) fn set_ends_timer(&mut self) {
-        let ends = [self.unique.ends.first(), self.expiries.first()];
-        let due = ends.into_iter().flatten().map(|&(due, _)| due).min();
-        self.wheel.set(Owner::Ends, due, &mut self.ends_timer);
     }
 }
