@@ -71,7 +71,7 @@
 //! the job is put again in the state deleted (a tombstone), with its unique key alone
 //! and an empty body. When the time of the key is over, a delete record follows.
 
-use crate::engine::{Counters, JobFields, Lengths, StoredJob, StoredState, Time};
+use crate::engine::{JobFields, Lengths, StoredJob, StoredState, Time};
 use crate::protocol::framing::MAX_LINE;
 use crate::protocol::{Body, JobId, Priority, PutOptions, Seconds, TubeName};
 use crc32fast::Hasher;
@@ -540,7 +540,7 @@ impl JobFields {
             StoredState::Delayed { until } => (2, Some(until.as_nanos())),
             StoredState::Deleted { until } => (3, Some(until.as_nanos())),
         };
-        let [a, b, c, d, e] = counters(&self.counters);
+        let [a, b, c, d, e] = self.counters;
         let counts = [a, b, c, d, e, self.failed_tries].map(u64::from);
         let counts = Some(counts).filter(|counts| *counts != [0; 6]);
         let bits = state * STATE + u8::from(counts.is_some()) * HAS_COUNTERS;
@@ -571,7 +571,7 @@ impl JobFields {
             0 => [0; 6],
             _ => bytes.numbers()?,
         };
-        let [reserves, timeouts, releases, buries, kicks, failed_tries] = counts;
+        let [counters @ .., failed_tries] = counts;
         Some(JobFields {
             id,
             priority: Priority(priority),
@@ -579,21 +579,10 @@ impl JobFields {
             ttr: Seconds(ttr),
             created_at: Time::from_nanos(bytes.u64()?),
             state,
-            counters: Counters {
-                reserves,
-                timeouts,
-                releases,
-                buries,
-                kicks,
-            },
+            counters,
             failed_tries,
         })
     }
-}
-
-/// The counters in the order in which they are written.
-pub(super) fn counters(of: &Counters) -> [u32; 5] {
-    [of.reserves, of.timeouts, of.releases, of.buries, of.kicks]
 }
 
 /// How many bytes [`encode_number`] appends.
@@ -664,6 +653,7 @@ impl Decoder<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::Counters;
 
     const PLACE: Place = Place {
         number: 3,
@@ -796,20 +786,8 @@ mod tests {
         job
     }
 
-    const NONE: Counters = Counters {
-        reserves: 0,
-        timeouts: 0,
-        releases: 0,
-        buries: 0,
-        kicks: 0,
-    };
-    const MOST: Counters = Counters {
-        reserves: u32::MAX,
-        timeouts: u32::MAX,
-        releases: u32::MAX,
-        buries: u32::MAX,
-        kicks: u32::MAX,
-    };
+    const NONE: Counters = [0; 5];
+    const MOST: Counters = [u32::MAX; 5];
     const BURIED: StoredState = StoredState::Buried { order: 5 };
     const DELETED: StoredState = StoredState::Deleted {
         until: Time::from_nanos(9),
@@ -833,12 +811,7 @@ mod tests {
     }
 
     fn one_of_each() -> Vec<Record> {
-        let counters = Counters {
-            timeouts: 127,
-            releases: 128,
-            buries: 1 << 21,
-            ..MOST
-        };
+        let counters = [u32::MAX, 127, 128, 1 << 21, u32::MAX];
         let key = with_options(" idp:a:60", 0, job(DELETED, NONE, b""));
         let all = with_options(" idp:a:60 con:bc:2 try:3", 2, job(BURIED, counters, b"hi"));
         vec![
@@ -886,10 +859,7 @@ mod tests {
 
     #[test]
     fn a_record_is_encoded_as_documented() {
-        let counters = Counters {
-            reserves: 258,
-            ..NONE
-        };
+        let counters = [258, 0, 0, 0, 0];
         let bytes = bytes_of(&Record::Put(job(BURIED, counters, b"hi")));
         assert_eq!(bytes[..8], [30, 0, 0, 0, 60, 0, 0, 0]); // length, not synced
         // Any program that has CRC-32 can calculate this.

@@ -28,13 +28,13 @@
 //! 1 ready, 2 reserved, 3 buried, 4 delayed.
 
 use super::error::{Error, is_full};
-use super::format::{HEADER_LEN, Record, counters, number_in, put_len, segment_name};
+use super::format::{HEADER_LEN, Record, number_in, put_len, segment_name};
 use super::recovery::Opening;
 use super::segment::{Found, Window, find};
 use super::storage::{CHUNK, Storage};
 use super::tail::{BLOCK, LEFT_BY_PUT};
 use super::{Binlog, Failed};
-use crate::engine::{Change, Counters, JobFields, StoredJob, StoredState, Time};
+use crate::engine::{Change, JobFields, StoredJob, StoredState, Time};
 use crate::log::counted;
 use crate::protocol::{Body, JobId, Priority, Seconds, TubeName};
 use std::collections::{BTreeMap, BTreeSet};
@@ -584,13 +584,13 @@ impl Job {
                     4 => StoredState::Delayed { until: deadline },
                     _ => return None,
                 },
-                counters: Counters {
-                    reserves: counter(0)?,
-                    timeouts: counter(1)?,
-                    releases: counter(2)?,
-                    buries: counter(3)?,
-                    kicks: counter(4)?,
-                },
+                counters: [
+                    counter(0)?,
+                    counter(1)?,
+                    counter(2)?,
+                    counter(3)?,
+                    counter(4)?,
+                ],
                 failed_tries: 0,
             },
             body_len: usize::try_from(body_len).ok()?,
@@ -627,7 +627,7 @@ pub fn encode(job: &StoredJob, out: &mut Vec<u8>) {
     out.extend_from_slice(&[0; 4]);
     out.extend_from_slice(&time(fields.created_at.as_nanos()));
     out.extend_from_slice(&time(deadline));
-    let counters = counters(&fields.counters).map(u32::to_le_bytes);
+    let counters = fields.counters.map(u32::to_le_bytes);
     out.extend_from_slice(counters.as_flattened());
     out.extend_from_slice(&[state, 0, 0, 0]);
     out.extend_from_slice(body);

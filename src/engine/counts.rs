@@ -31,16 +31,6 @@ impl JobCounts {
     }
 }
 
-/// What is counted for each job, and for each tube.
-#[derive(Clone, Copy)]
-pub enum Event {
-    Reserve,
-    Release,
-    Bury,
-    Timeout,
-    Kick,
-}
-
 /// What has happened since the server started.
 #[derive(Default)]
 pub struct Totals {

@@ -56,7 +56,6 @@ mod transitions;
 mod tube;
 mod wheel;
 
-pub use crate::protocol::Counters;
 pub use connection::ConnectionId;
 pub use job::{JobFields, Lengths, StoredJob, StoredState};
 pub use time::{Shift, Time};

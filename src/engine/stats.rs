@@ -213,7 +213,7 @@ impl Engine {
 
     /// What `list-tube-stats` shows of a tube.
     fn tube_facts(&self, tube: &Tube, now: Time) -> Document {
-        let [reserves, releases, buries, timeouts, kicks] = tube.events;
+        let [reserves, timeouts, releases, buries, kicks] = tube.events;
         let age = |job: Option<(Priority, JobId)>| {
             let job = job.and_then(|(_, id)| self.jobs.get(id));
             job.map_or(0, |job| now.since(job.created_at).as_secs())

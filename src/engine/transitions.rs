@@ -31,11 +31,11 @@
 //! that are passed over there.)
 
 use super::connection::Wait;
-use super::counts::Event;
 use super::job::{Job, QueueEntry, State};
 use super::ready::ReadyQueue;
 use super::slab::{ConnectionIndex, TubeIndex};
 use super::{Change, Engine, JobId, Owner, Reply, SLICE, Time};
+use crate::protocol::Event;
 use crate::protocol::command::Ask;
 
 impl Engine {

@@ -1,11 +1,11 @@
 //! Tubes: their queues, the connections that wait at them, and the list of all
 //! tubes.
 
-use super::counts::{Event, JobCounts};
+use super::counts::JobCounts;
 use super::ready::ReadyQueue;
 use super::slab::{ConnectionIndex, TubeIndex};
 use super::{Engine, Owner, Time};
-use crate::protocol::{Counters, JobId, Priority, Seconds, TubeName};
+use crate::protocol::{Counters, Event, JobId, Priority, Seconds, TubeName};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The order in which connections begin to wait: a smaller one came earlier.
@@ -91,13 +91,7 @@ impl Tube {
 
     /// Counts what happens to one of its jobs.
     pub fn count(&mut self, event: Event, of_job: &mut Counters) {
-        *match event {
-            Event::Reserve => &mut of_job.reserves,
-            Event::Release => &mut of_job.releases,
-            Event::Bury => &mut of_job.buries,
-            Event::Timeout => &mut of_job.timeouts,
-            Event::Kick => &mut of_job.kicks,
-        } += 1;
+        of_job[event as usize] += 1;
         self.events[event as usize] += 1;
     }
 }

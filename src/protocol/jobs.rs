@@ -32,20 +32,26 @@ impl JobState {
     }
 }
 
-/// What has happened to a job since it was put.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Times reserved.
-    pub reserves: u32,
-    /// How often its time to run ended.
-    pub timeouts: u32,
-    /// Times released by a client.
-    pub releases: u32,
-    /// Times buried.
-    pub buries: u32,
-    /// Times kicked.
-    pub kicks: u32,
+/// What happens to a job, and is counted.
+#[derive(Clone, Copy)]
+pub enum Event {
+    /// A client has got it.
+    Reserve,
+    /// Its time to run has ended.
+    Timeout,
+    /// Its client has released it.
+    Release,
+    /// It was buried.
+    Bury,
+    /// It was kicked.
+    Kick,
 }
+
+/// How often each [`Event`] has happened to a job since it was put.
+pub type Counters = [u32; 5];
+
+/// The keys of these counts.
+pub const COUNTERS: [&str; 5] = ["reserves", "timeouts", "releases", "buries", "kicks"];
 
 /// What the server shows of a job. Times are in whole seconds, rounded down.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,11 +99,9 @@ impl JobStats {
         facts.add_number("ttr", self.ttr.0);
         facts.add_number("time-left", self.time_left);
         facts.add_number("file", self.file);
-        facts.add_number("reserves", self.counters.reserves);
-        facts.add_number("timeouts", self.counters.timeouts);
-        facts.add_number("releases", self.counters.releases);
-        facts.add_number("buries", self.counters.buries);
-        facts.add_number("kicks", self.counters.kicks);
+        for (key, count) in COUNTERS.into_iter().zip(self.counters) {
+            facts.add_number(key, count);
+        }
         if let Some(options) = &self.options {
             options.add_to(&mut facts);
         }
@@ -144,13 +148,7 @@ mod tests {
             ttr: Seconds(2),
             time_left: 3,
             file: 4,
-            counters: Counters {
-                reserves: 5,
-                timeouts: 6,
-                releases: 7,
-                buries: 8,
-                kicks: 9,
-            },
+            counters: [5, 6, 7, 8, 9],
             size: 10,
             options: None,
             reserved_by: 0,

@@ -21,7 +21,7 @@ pub use command::Command;
 pub use connections::{ConnectionList, ConnectionStats};
 pub use document::Document;
 pub use framing::{Framer, Request};
-pub use jobs::{Counters, JobList, JobState, JobStats};
+pub use jobs::{Counters, Event, JobList, JobState, JobStats};
 pub use name::TubeName;
 pub use options::{Key, Limit, OptionStats, PutOptions, Unique};
 pub use reply::{DependsOn, Reply};

@@ -119,19 +119,10 @@ impl Reply {
                 add_number(out, job.id.0);
                 add_number(out, body.content().len() as u64);
                 add_word(out, job.tube.as_str());
-                let counters = &job.counters;
-                for number in [
-                    job.priority.0.into(),
-                    job.age,
-                    job.delay.0.into(),
-                    job.ttr.0.into(),
-                    counters.reserves.into(),
-                    counters.timeouts.into(),
-                    counters.releases.into(),
-                    counters.buries.into(),
-                    counters.kicks.into(),
-                ] {
-                    add_number(out, number);
+                add_number(out, job.priority.0.into());
+                add_number(out, job.age);
+                for number in [job.delay.0, job.ttr.0].into_iter().chain(job.counters) {
+                    add_number(out, number.into());
                 }
                 if let Some(stats) = &job.options {
                     add_word(out, &stats.options.to_string());

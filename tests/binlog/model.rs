@@ -6,7 +6,7 @@ use crate::history::apply;
 pub use crate::history::{History, Jobs};
 use beanpole::binlog::storage::Storage;
 use beanpole::binlog::{Binlog, Error, Lsn, Record, SyncMode, put_len, recovery};
-use beanpole::engine::{Change, Counters, JobFields, StoredJob, StoredState, Time};
+use beanpole::engine::{Change, JobFields, StoredJob, StoredState, Time};
 use beanpole::protocol::{Body, JobId, Priority, PutOptions, Seconds, TubeName};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -129,7 +129,8 @@ impl Server {
 
     pub fn update(&mut self, id: JobId, random: &mut Random) {
         let job = &self.jobs[&id];
-        let counters = job.fields.counters;
+        let [reserves, timeouts, releases, buries, kicks] = job.fields.counters;
+        let buries = buries + random.below(2) as u32;
         let fields = JobFields {
             priority: Priority(random.below(5) as u32),
             delay: Seconds(random.below(9) as u32),
@@ -142,11 +143,7 @@ impl Server {
                     until: Time::from_nanos(random.next()),
                 },
             },
-            counters: Counters {
-                reserves: counters.reserves + 1,
-                buries: counters.buries + random.below(2) as u32,
-                ..counters
-            },
+            counters: [reserves + 1, timeouts, releases, buries, kicks],
             failed_tries: match &job.options {
                 Some(options) if options.tries.is_some() => random.below(3) as u32,
                 _ => 0,
@@ -165,13 +162,7 @@ impl Server {
             state: StoredState::Buried {
                 order: random.next(),
             },
-            counters: Counters {
-                reserves: longest,
-                timeouts: longest,
-                releases: longest,
-                buries: longest,
-                kicks: longest,
-            },
+            counters: [longest; 5],
             ..self.jobs[&id].fields
         };
         self.append(Change::Update(id), Record::Update(fields));

@@ -5,7 +5,7 @@ use crate::model::{Jobs, SIZE, Server, open, refusal, start};
 use crate::search;
 use beanpole::binlog::format::Header;
 use beanpole::binlog::import;
-use beanpole::engine::{Counters, JobFields, StoredJob, StoredState, Time};
+use beanpole::engine::{JobFields, StoredJob, StoredState, Time};
 use beanpole::protocol::{Body, JobId, Priority, Seconds, TubeName};
 use std::io::ErrorKind;
 use std::sync::{Arc, Mutex};
@@ -208,20 +208,11 @@ pub fn lives() -> Jobs {
         options: None,
         body: Body::new(body),
     };
-    let none = Counters::default();
+    let none = [0; 5];
     let until = Time::from_nanos(1_800_000_000 * SECOND);
     let buried = |order| StoredState::Buried { order };
-    let reserved = Counters {
-        reserves: 1,
-        ..none
-    };
-    let kicked = Counters {
-        reserves: 5,
-        timeouts: 4,
-        releases: 3,
-        buries: 2,
-        kicks: 1,
-    };
+    let reserved = [1, 0, 0, 0, 0];
+    let kicked = [5, 4, 3, 2, 1];
     let mut delayed = job(4, b"four", StoredState::Delayed { until }, none);
     delayed.fields.delay = Seconds(90);
     delayed.fields.priority = Priority(7);

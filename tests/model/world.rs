@@ -175,7 +175,7 @@ impl World {
         self.model.restart();
         // A reservation that has not ended may not have been stored.
         for job in &mut self.model.jobs {
-            job.reserves = self.logged[&JobId(job.id)].fields.counters.reserves;
+            [job.reserves, ..] = self.logged[&JobId(job.id)].fields.counters;
         }
         let mut engine = engine(&self.model);
         for stored in self.logged.values() {
@@ -463,8 +463,8 @@ fn settled(mut job: StoredJob, now: Time) -> StoredJob {
 /// is reserved. So the job may have been reserved once more than the log says.
 fn is_same(job: &StoredJob, logged: &StoredJob) -> bool {
     let mut logged = logged.clone();
-    let reserves = &mut logged.fields.counters.reserves;
-    if job.fields.counters.reserves == *reserves + 1 {
+    let [reserves, ..] = &mut logged.fields.counters;
+    if job.fields.counters[0] == *reserves + 1 {
         *reserves += 1;
     }
     *job == logged

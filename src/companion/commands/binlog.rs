@@ -11,6 +11,7 @@ use crate::text::{Output, complain, counted, print};
 use beanpole::binlog::import::{self, their_name};
 use beanpole::binlog::{Binlog as Log, Error, Options, Record, SyncMode, put_len};
 use beanpole::engine::{Change, JobFields, StoredJob, StoredState};
+use beanpole::protocol::jobs::COUNTERS;
 use beanpole::protocol::{Body, JobId, Seconds, TubeName};
 use clap::{Args, ValueEnum, ValueHint};
 use std::collections::{BTreeMap, BTreeSet};
@@ -147,12 +148,9 @@ fn add_state(line: &mut Json, fields: &JobFields) {
     if let Some((key, number)) = number {
         line[key] = number.into();
     }
-    let counters = &fields.counters;
-    line["reserves"] = counters.reserves.into();
-    line["timeouts"] = counters.timeouts.into();
-    line["releases"] = counters.releases.into();
-    line["buries"] = counters.buries.into();
-    line["kicks"] = counters.kicks.into();
+    for (key, count) in COUNTERS.into_iter().zip(fields.counters) {
+        line[key] = count.into();
+    }
 }
 
 /// The result of reading a log.

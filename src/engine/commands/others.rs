@@ -1,12 +1,11 @@
 //! What anybody may say: `peek` and its variants, `kick` and `pause-tube`.
 
 use crate::engine::connection::{Kick, Unfinished};
-use crate::engine::counts::Event;
 use crate::engine::job::State;
 use crate::engine::slab::ConnectionIndex;
 use crate::engine::tube::Pause;
 use crate::engine::{Change, Engine, Outcome, Owner, Time};
-use crate::protocol::{JobId, Reply, Seconds, TubeName};
+use crate::protocol::{Event, JobId, Reply, Seconds, TubeName};
 
 /// How many jobs a long kick changes in one time slice. It is few, because a full
 /// disk has little room for the changes of one slice.

@@ -2,12 +2,11 @@
 //! prolongs it, `watch` and `ignore`.
 
 use crate::engine::connection::{MAX_WATCHED, Unfinished, WATCHED_FREELY};
-use crate::engine::counts::Event;
 use crate::engine::job::{Job, Lengths, State};
 use crate::engine::slab::ConnectionIndex;
 use crate::engine::{Change, Engine, Outcome, Time, WATCH_OVERHEAD};
 use crate::protocol::command::Ask;
-use crate::protocol::{JobId, Priority, Reply, Seconds, TubeName};
+use crate::protocol::{Event, JobId, Priority, Reply, Seconds, TubeName};
 
 impl Engine {
     /// Reserves a job, if there is one. If not, the first of these cases

@@ -15,12 +15,13 @@
 
 use crate::engine::job::{Job, QueueEntry, State};
 use crate::engine::{JobId, Time};
+use crate::protocol::Event;
 
 impl Job {
     /// When it expires; `None` if it never does.
     pub(in crate::engine) fn expires_at(&self) -> Option<Time> {
         let seconds = self.options()?.expires_after?;
-        (self.counters().kicks == 0).then(|| self.created_at + seconds)
+        (self.counters()[Event::Kick as usize] == 0).then(|| self.created_at + seconds)
     }
 }
 

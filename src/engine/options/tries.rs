@@ -2,9 +2,9 @@
 //! kill one worker after the other. A try fails if the worker neither deletes, releases
 //! nor buries the job.
 
-use crate::engine::counts::Event;
 use crate::engine::job::State;
 use crate::engine::{Engine, JobId};
+use crate::protocol::Event;
 
 impl Engine {
     /// The state of a job after a try that failed: its time to run was over, or its

@@ -204,8 +204,8 @@ fn settled(mut job: StoredJob, now: Time) -> StoredJob {
 /// logged. But if the job is logged again later, its counter has one more.
 fn is_same(job: &StoredJob, told: &StoredJob) -> bool {
     let mut told = told.clone();
-    let reserves = &mut told.fields.counters.reserves;
-    if job.fields.counters.reserves == *reserves + 1 {
+    let [reserves, ..] = &mut told.fields.counters;
+    if job.fields.counters[0] == *reserves + 1 {
         *reserves += 1;
     }
     *job == told
