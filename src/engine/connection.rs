@@ -48,14 +48,13 @@ pub struct Connection {
     pub unfinished: Option<Unfinished>,
     /// The peer will send nothing more, so the connection must not wait.
     pub half_closed: bool,
-    /// It has sent a well-formed put within the size limit.
-    pub is_producer: bool,
     /// It has sent a reserve, or got a job by `reserve-job`.
     pub is_worker: bool,
     /// When it sent the last command; zero if it has sent none.
     pub asked_at: Time,
-    /// How many puts it has sent, and how many jobs it has got.
+    /// How many well-formed puts within the size limit it has sent.
     pub puts: u64,
+    /// How many jobs it has got.
     pub reserves: u64,
 }
 

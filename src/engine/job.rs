@@ -15,6 +15,13 @@ pub const JOB_OVERHEAD: u64 = 200;
 /// as much.
 pub const OPTIONS_OVERHEAD: u64 = 400;
 
+/// What a job takes with a body of this length on the wire and these options, in bytes, as
+/// `max_memory` counts it.
+pub fn memory(body: u64, options: Option<&PutOptions>) -> u64 {
+    let keys_len = options.map(|options| options.keys_len() as u64);
+    JOB_OVERHEAD + body + keys_len.map_or(0, |len| OPTIONS_OVERHEAD + len)
+}
+
 /// A job in memory. It must be small, because a server may hold millions.
 pub struct Job {
     pub body: Body,
@@ -141,8 +148,7 @@ impl Job {
 
     /// The memory that the job takes, in bytes, as `max_memory` counts it.
     pub fn memory(&self) -> u64 {
-        let options = self.keys_len().map(|len| len as u64 + OPTIONS_OVERHEAD);
-        self.body.wire().len() as u64 + JOB_OVERHEAD + options.unwrap_or(0)
+        memory(self.body.wire().len() as u64, self.options())
     }
 
     pub fn stored_state(&self) -> StoredState {

@@ -290,7 +290,7 @@ impl Engine {
         let mut connection = self.connections.remove(index).expect("it was there");
         self.wheel
             .clear(Owner::Connection(index), &mut connection.timer);
-        self.connections_now.producers -= usize::from(connection.is_producer);
+        self.connections_now.producers -= usize::from(connection.puts > 0);
         self.connections_now.workers -= usize::from(connection.is_worker);
         self.tubes[connection.watched[0]].watching -= 1;
         self.remove_tube_if_unused(connection.watched[0]);

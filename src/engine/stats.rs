@@ -152,7 +152,7 @@ impl Engine {
                 address: String::new(),
                 age: 0,
                 idle: now.since(connection.asked_at).as_secs(),
-                is_producer: connection.is_producer,
+                is_producer: connection.puts > 0,
                 is_worker: connection.is_worker,
                 is_waiting: connection.wait.is_some(),
                 tube: self.tubes[connection.used].name.clone(),

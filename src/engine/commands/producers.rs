@@ -1,8 +1,8 @@
 //! What producers say: `put` and `use`.
 
-use crate::engine::job::{Details, JOB_OVERHEAD, Job, State};
+use crate::engine::job::{Details, Job, State, memory};
 use crate::engine::slab::{ConnectionIndex, TubeIndex};
-use crate::engine::{Change, ConnectionId, Engine, Outcome, Time};
+use crate::engine::{Change, ConnectionId, Engine, LIMIT_OVERHEAD, Outcome, Time};
 use crate::protocol::command::Put;
 use crate::protocol::framing::NoBody;
 use crate::protocol::{Body, JobId, Reply, Seconds, TubeName};
@@ -14,9 +14,7 @@ impl Engine {
         let id = JobId(self.next_id);
         self.next_id += 1;
         let connection = &mut self.connections[by];
-        if !std::mem::replace(&mut connection.is_producer, true) {
-            self.connections_now.producers += 1;
-        }
+        self.connections_now.producers += usize::from(connection.puts == 0);
         connection.puts += 1;
         connection.incoming = Some((id, put));
         Outcome::AwaitBody
@@ -60,10 +58,12 @@ impl Engine {
         most.is_some_and(|most| self.tubes[tube].jobs.sum() >= most.get())
     }
 
-    fn needed_for(&self, put: &Put) -> u64 {
+    /// The memory that the job of a put takes.
+    pub(in crate::engine) fn needed_for(&self, put: &Put) -> u64 {
         let options = put.options.as_deref();
-        let options = options.map_or(0, |options| self.needed_for_options(options));
-        u64::from(put.size) + 2 + JOB_OVERHEAD + options
+        let limit = options.and_then(|options| options.limit.as_ref());
+        let is_new = limit.is_some_and(|limit| !self.jobs_by_key.contains_key(&limit.key));
+        memory(u64::from(put.size) + 2, options) + u64::from(is_new) * LIMIT_OVERHEAD
     }
 
     /// What becomes of a put, now that its body has come.

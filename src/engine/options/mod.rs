@@ -18,10 +18,10 @@ mod expiry;
 mod tries;
 mod unique;
 
-use super::job::{Job, OPTIONS_OVERHEAD};
+use super::job::Job;
 use super::stats::seconds;
 use super::{Change, Engine, JobId, Time};
-use crate::protocol::{OptionStats, PutOptions};
+use crate::protocol::OptionStats;
 pub use concurrency::JobsByKey;
 pub use unique::UniqueKeys;
 
@@ -29,13 +29,6 @@ pub use unique::UniqueKeys;
 pub const LIMIT_OVERHEAD: u64 = 1000;
 
 impl Engine {
-    /// What a job with these options takes in addition to its other memory.
-    pub(super) fn needed_for_options(&self, options: &PutOptions) -> u64 {
-        let limit = options.limit.as_ref();
-        let is_new = limit.is_some_and(|limit| !self.jobs_by_key.contains_key(&limit.key));
-        OPTIONS_OVERHEAD + options.keys_len() as u64 + u64::from(is_new) * LIMIT_OVERHEAD
-    }
-
     /// Notes the options of a job that is in no collection yet.
     pub(super) fn attach(&mut self, id: JobId, job: &mut Job) {
         let details = job.details.as_mut();
@@ -105,7 +98,6 @@ impl Engine {
 
 #[cfg(test)]
 mod tests {
-    use crate::engine::job::JOB_OVERHEAD;
     use crate::engine::jobs::PAGE_OVERHEAD;
     use crate::engine::{Config, Engine, Time};
     use crate::protocol::{Command, Framer, Request};
@@ -123,14 +115,11 @@ mod tests {
             " con:key:2",
             " idp:another con:other:5 try:1",
         ] {
-            needed += 2 + JOB_OVERHEAD;
             let text = format!("put 0 0 60 0{options}\r\n\r\n");
             let (mut framer, mut input) = (Framer::new(100), text.as_bytes());
             while let Some(request) = framer.next(&mut input) {
-                if let Request::Command(_, Command::Put(put)) = &request
-                    && let Some(options) = &put.options
-                {
-                    needed += engine.needed_for_options(options);
+                if let Request::Command(_, Command::Put(put)) = &request {
+                    needed += engine.needed_for(put);
                 }
                 engine.execute(id, request, Time::default());
             }
