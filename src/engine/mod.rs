@@ -270,9 +270,7 @@ impl Engine {
             let Some(&(_, job)) = self.connections[index].reserved.first() else {
                 break;
             };
-            let state = self.state_after_failed_try(job);
-            self.record(Change::Update(job));
-            self.change_state(job, state, None);
+            self.fail_try(job, None);
         }
         self.serve(now);
         // This is the order of the reference server, and `list-tubes` shows it.

@@ -107,9 +107,7 @@ impl Engine {
             && until <= now
         {
             self.totals.timeouts += 1;
-            self.record(Change::Update(id));
-            let state = self.state_after_failed_try(id);
-            self.change_state(id, state, Some(Event::Timeout));
+            self.fail_try(id, Some(Event::Timeout));
         }
     }
 
@@ -128,7 +126,8 @@ impl Engine {
         }
     }
 
-    /// Moves a job from its state to this one, and counts the event.
+    /// Moves a job from its state to this one, and counts the event. It is the only way
+    /// from one state to another, so it also notes what the log must hold: see [`Change`].
     /// Afterwards the caller serves, since the job or another one of its key may be
     /// ready now.
     pub(super) fn change_state(&mut self, id: JobId, state: State, event: Option<Event>) {
@@ -143,6 +142,14 @@ impl Engine {
         }
         job.state = state;
         let expires_at = job.expires_at();
+        let is_known = match (entry.state, state) {
+            (State::Ready | State::Reserved { .. }, State::Reserved { .. }) => true,
+            (State::Delayed { .. }, State::Ready) => event.is_none(),
+            _ => false,
+        };
+        if !is_known {
+            self.record(Change::Update(id));
+        }
         self.leave(id, &entry);
         if let Some(key) = &entry.key {
             let is_reserved = |state: State| usize::from(state.holder().is_some());
@@ -175,10 +182,6 @@ impl Engine {
         self.connections[by].reserves += 1;
         let job = self.jobs.get(id).expect("the job exists");
         let (until, body) = (now + job.ttr, job.body.clone());
-        // A log has a reserved job as ready: one that was ready is there already.
-        if job.state != State::Ready {
-            self.record(Change::Update(id));
-        }
         let state = State::Reserved { by, until };
         self.change_state(id, state, Some(Event::Reserve));
         if with_stats {

@@ -4,7 +4,7 @@ use crate::engine::connection::{Kick, Unfinished};
 use crate::engine::job::State;
 use crate::engine::slab::ConnectionIndex;
 use crate::engine::tube::Pause;
-use crate::engine::{Change, Engine, Outcome, Owner, Time};
+use crate::engine::{Engine, Outcome, Owner, Time};
 use crate::protocol::{Event, JobId, Reply, Seconds, TubeName};
 
 /// How many jobs a long kick changes in one time slice. It is few, because a full
@@ -71,7 +71,6 @@ impl Engine {
     fn kick_one(&mut self, id: JobId, now: Time) {
         let job = self.jobs.get_mut(id).expect("the job exists");
         job.details_mut().failed_tries = 0;
-        self.record(Change::Update(id));
         self.change_state(id, State::Ready, Some(Event::Kick));
         self.serve(now);
     }

@@ -103,7 +103,6 @@ impl Engine {
             Seconds(0) => State::Ready,
             delay => State::Delayed { until: now + delay },
         };
-        self.record(Change::Update(id));
         self.change_state(id, state, Some(Event::Release));
         self.serve(now);
         Some(Reply::Released)
@@ -118,7 +117,6 @@ impl Engine {
     ) -> Option<Reply> {
         self.held_job(by, id)?.priority = priority;
         let state = self.buried_last();
-        self.record(Change::Update(id));
         self.change_state(id, state, Some(Event::Bury));
         self.serve(now);
         Some(Reply::Buried)
@@ -137,7 +135,6 @@ impl Engine {
         let until = now + self.held_job(by, id)?.ttr;
         if self.burials.contains(&id) {
             // By NOT_FOUND the worker learns that the job is not its own any more.
-            self.record(Change::Update(id));
             self.change_state(id, State::Ready, None);
             self.serve(now);
             return None;

@@ -7,9 +7,10 @@ use crate::engine::{Engine, JobId};
 use crate::protocol::Event;
 
 impl Engine {
-    /// The state of a job after a try that failed: its time to run was over, or its
-    /// connection has closed.
-    pub(in crate::engine) fn state_after_failed_try(&mut self, id: JobId) -> State {
+    /// Makes a reserved job ready again, since its time to run was over or its connection
+    /// has closed. If that was its last try, it is buried.
+    pub(in crate::engine) fn fail_try(&mut self, id: JobId, event: Option<Event>) {
+        let mut state = State::Ready;
         let job = self.jobs.get_mut(id).expect("the job exists");
         if let Some(tries) = job.options().and_then(|options| options.tries) {
             let tube = &mut self.tubes[job.tube];
@@ -17,9 +18,9 @@ impl Engine {
             details.failed_tries = details.failed_tries.saturating_add(1);
             if details.failed_tries >= tries {
                 tube.count(Event::Bury, &mut details.counters);
-                return self.buried_last();
+                state = self.buried_last();
             }
         }
-        State::Ready
+        self.change_state(id, state, event);
     }
 }
