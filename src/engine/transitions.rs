@@ -126,18 +126,21 @@ impl Engine {
         }
     }
 
-    /// Moves a job from its state to this one, and counts the event. It is the only way
-    /// from one state to another, so it also notes what the log must hold: see [`Change`].
-    /// Afterwards the caller serves, since the job or another one of its key may be
-    /// ready now.
-    pub(super) fn change_state(&mut self, id: JobId, state: State, event: Option<Event>) {
-        let state = match state {
-            State::Reserved { .. } => state,
-            state => self.buried_if_wanted(id, state),
-        };
+    /// Moves a job from its state to this one, and counts the event, and a burial. It is the
+    /// only way from one state to another, so it also notes what the log must hold: see
+    /// [`Change`]. Afterwards the caller serves, since the job or another one of its key may
+    /// be ready now.
+    pub(super) fn change_state(&mut self, id: JobId, mut state: State, event: Option<Event>) {
+        // What another connection has asked for by `bury-later` holds until the job is no
+        // longer reserved.
+        let is_freed = state.holder().is_none();
+        if is_freed && self.burials.remove(&id) && state == State::Ready {
+            state = self.buried_last();
+        }
         let job = self.jobs.get_mut(id).expect("the job exists");
         let mut entry = job.queue_entry();
-        if let Some(event) = event {
+        let burial = matches!(state, State::Buried { .. }).then_some(Event::Bury);
+        for event in event.into_iter().chain(burial) {
             self.tubes[job.tube].count(event, &mut job.details_mut().counters);
         }
         job.state = state;
@@ -158,17 +161,6 @@ impl Engine {
         }
         (entry.state, entry.expires_at) = (state, expires_at);
         self.enter(id, &entry);
-    }
-
-    /// The state of a job that is not reserved, or no longer: buried, if another
-    /// connection has asked for this by `bury-later`.
-    fn buried_if_wanted(&mut self, id: JobId, state: State) -> State {
-        if !self.burials.remove(&id) || state != State::Ready {
-            return state;
-        }
-        let job = self.jobs.get_mut(id).expect("the job exists");
-        self.tubes[job.tube].count(Event::Bury, &mut job.details_mut().counters);
-        self.buried_last()
     }
 
     /// Gives a job to a connection that does not wait, or stops waiting right after.

@@ -117,7 +117,7 @@ impl Engine {
     ) -> Option<Reply> {
         self.held_job(by, id)?.priority = priority;
         let state = self.buried_last();
-        self.change_state(id, state, Some(Event::Bury));
+        self.change_state(id, state, None);
         self.serve(now);
         Some(Reply::Buried)
     }

@@ -13,11 +13,9 @@ impl Engine {
         let mut state = State::Ready;
         let job = self.jobs.get_mut(id).expect("the job exists");
         if let Some(tries) = job.options().and_then(|options| options.tries) {
-            let tube = &mut self.tubes[job.tube];
             let details = job.details_mut();
             details.failed_tries = details.failed_tries.saturating_add(1);
             if details.failed_tries >= tries {
-                tube.count(Event::Bury, &mut details.counters);
                 state = self.buried_last();
             }
         }
