@@ -105,18 +105,19 @@ pub struct QueueEntry {
     pub priority: Priority,
     /// The key of its concurrency limit, if it has one.
     pub key: Option<Key>,
-    /// When it expires, if it does.
+    /// When it expires, if it does in this state.
     pub expires_at: Option<Time>,
 }
 
 impl Job {
     pub fn queue_entry(&self) -> QueueEntry {
+        let may_expire = matches!(self.state, State::Ready | State::Delayed { .. });
         QueueEntry {
             state: self.state,
             tube: self.tube,
             priority: self.priority,
             key: self.limit().map(|limit| limit.key.clone()),
-            expires_at: self.expires_at(),
+            expires_at: self.expires_at().filter(|_| may_expire),
         }
     }
 

@@ -138,14 +138,14 @@ impl Engine {
             state = self.buried_last();
         }
         let job = self.jobs.get_mut(id).expect("the job exists");
-        let mut entry = job.queue_entry();
+        let before = job.queue_entry();
         let burial = matches!(state, State::Buried { .. }).then_some(Event::Bury);
         for event in event.into_iter().chain(burial) {
             self.tubes[job.tube].count(event, &mut job.details_mut().counters);
         }
         job.state = state;
-        let expires_at = job.expires_at();
-        let is_known = match (entry.state, state) {
+        let after = job.queue_entry();
+        let is_known = match (before.state, state) {
             (State::Ready | State::Reserved { .. }, State::Reserved { .. }) => true,
             (State::Delayed { .. }, State::Ready) => event.is_none(),
             _ => false,
@@ -153,14 +153,13 @@ impl Engine {
         if !is_known {
             self.record(Change::Update(id));
         }
-        self.leave(id, &entry);
-        if let Some(key) = &entry.key {
+        self.leave(id, &before);
+        if let Some(key) = &before.key {
             let is_reserved = |state: State| usize::from(state.holder().is_some());
-            let (was, is) = (is_reserved(entry.state), is_reserved(state));
+            let (was, is) = (is_reserved(before.state), is_reserved(state));
             self.change_jobs_of_key(key, |jobs| jobs.reserved = jobs.reserved + is - was);
         }
-        (entry.state, entry.expires_at) = (state, expires_at);
-        self.enter(id, &entry);
+        self.enter(id, &after);
     }
 
     /// Gives a job to a connection that does not wait, or stops waiting right after.
@@ -273,8 +272,8 @@ impl Engine {
                 self.connections[by].reserved.remove(&(until, id));
             }
         }
-        if let Some(expiry) = entry.expiry(id) {
-            self.ends.remove(&expiry);
+        if let Some(at) = entry.expires_at {
+            self.ends.remove(&(at, id));
         }
         self.count(entry, |n| *n -= 1);
     }
@@ -296,8 +295,8 @@ impl Engine {
                 self.set_timer(Owner::Connection(by));
             }
         }
-        if let Some(expiry) = entry.expiry(id) {
-            self.ends.insert(expiry);
+        if let Some(at) = entry.expires_at {
+            self.ends.insert((at, id));
             self.set_timer(Owner::Ends);
         }
         self.count(entry, |n| *n += 1);

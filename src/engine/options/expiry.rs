@@ -13,8 +13,8 @@
 //! put asked for. If very many jobs expire at the same moment, a reserve that comes
 //! before all of them are deleted may get one of them.
 
-use crate::engine::job::{Job, QueueEntry, State};
-use crate::engine::{JobId, Time};
+use crate::engine::Time;
+use crate::engine::job::Job;
 use crate::protocol::Event;
 
 impl Job {
@@ -22,13 +22,5 @@ impl Job {
     pub(in crate::engine) fn expires_at(&self) -> Option<Time> {
         let seconds = self.options()?.expires_after?;
         (self.counters()[Event::Kick as usize] == 0).then(|| self.created_at + seconds)
-    }
-}
-
-impl QueueEntry {
-    /// Its entry among the jobs that the clock may delete.
-    pub(in crate::engine) fn expiry(&self, id: JobId) -> Option<(Time, JobId)> {
-        let may_expire = matches!(self.state, State::Ready | State::Delayed { .. });
-        self.expires_at.filter(|_| may_expire).map(|at| (at, id))
     }
 }
