@@ -141,7 +141,8 @@ impl Engine {
         let before = job.queue_entry();
         let burial = matches!(state, State::Buried { .. }).then_some(Event::Bury);
         for event in event.into_iter().chain(burial) {
-            self.tubes[job.tube].count(event, &mut job.details_mut().counters);
+            job.details_mut().counters[event as usize] += 1;
+            self.tubes[job.tube].events[event as usize] += 1;
         }
         job.state = state;
         let after = job.queue_entry();

@@ -5,7 +5,7 @@ use super::counts::JobCounts;
 use super::ready::ReadyQueue;
 use super::slab::{ConnectionIndex, TubeIndex};
 use super::{Engine, Owner, Time};
-use crate::protocol::{Counters, Event, JobId, Priority, Seconds, TubeName};
+use crate::protocol::{JobId, Priority, Seconds, TubeName};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The order in which connections begin to wait: a smaller one came earlier.
@@ -44,7 +44,7 @@ pub struct Tube {
     /// Connections that watch it.
     pub watching: usize,
     pub total_jobs: u64,
-    /// How often its jobs had each [`Event`].
+    /// How often its jobs had each [`Event`](crate::protocol::Event).
     pub events: [u64; 5],
     pub deletes: u64,
     pub pauses: u64,
@@ -87,12 +87,6 @@ impl Tube {
             .map(|&(until, _)| Time::from_nanos(until));
         let resumes = self.pause.map(|pause| pause.until);
         matures.into_iter().chain(resumes).min()
-    }
-
-    /// Counts what happens to one of its jobs.
-    pub fn count(&mut self, event: Event, of_job: &mut Counters) {
-        of_job[event as usize] += 1;
-        self.events[event as usize] += 1;
     }
 }
 
