@@ -147,19 +147,21 @@ impl Engine {
         let mut others = self.connections_by_id.range(ConnectionId(from)..);
         let stats = |(id, &index): (&ConnectionId, &ConnectionIndex)| {
             let connection = &self.connections[index];
+            let mut facts = Document::default();
+            facts.add("producer", connection.puts > 0);
+            facts.add("worker", connection.is_worker);
+            facts.add("waiting", connection.wait.is_some());
+            facts.add_name("tube", &self.tubes[connection.used].name);
+            facts.add_number("watched", connection.watched.len() as u64);
+            facts.add_number("held", connection.reserved.len() as u64);
+            facts.add_number("puts", connection.puts);
+            facts.add_number("reserves", connection.reserves);
             ConnectionStats {
                 id: id.0,
                 address: String::new(),
                 age: 0,
                 idle: now.since(connection.asked_at).as_secs(),
-                is_producer: connection.puts > 0,
-                is_worker: connection.is_worker,
-                is_waiting: connection.wait.is_some(),
-                tube: self.tubes[connection.used].name.clone(),
-                watched: connection.watched.len(),
-                held: connection.reserved.len(),
-                puts: connection.puts,
-                reserves: connection.reserves,
+                facts,
             }
         };
         let items: Vec<_> = others.by_ref().take(at_once(count)).map(stats).collect();
