@@ -254,7 +254,9 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 pub fn counted() -> [&'static str; COUNTED] {
     let mut names = [""; COUNTED];
     for (prefix, place, _) in COMMANDS {
-        place.inspect(|&place| names[place] = prefix.trim_end());
+        if let Some(place) = *place {
+            names[place] = prefix.trim_end();
+        }
     }
     names
 }
