@@ -110,10 +110,12 @@ impl Request {
         }
         let size = self.size_of_body()?;
         let admitted = usize::try_from(size).ok().filter(|size| *size <= most);
-        admitted.ok_or_else(|| {
-            let reason = format_args!("a body may have {most} bytes here, and this has {size}");
-            // Where no body may come, its method is what is wrong.
-            Answer::refusal(if most == 0 { 405 } else { 413 }, reason)
+        admitted.ok_or_else(|| match most {
+            0 => Answer::only_to_be_read(),
+            _ => {
+                let reason = format_args!("a body may have {most} bytes here, and this has {size}");
+                Answer::refusal(413, reason)
+            }
         })
     }
 
@@ -138,6 +140,11 @@ impl Answer {
             kind,
             body: body.into(),
         }
+    }
+
+    /// Where nothing can be changed.
+    pub fn only_to_be_read() -> Answer {
+        Answer::refusal(405, "only GET and HEAD are known here, without a body")
     }
 
     /// Why there is no other answer.

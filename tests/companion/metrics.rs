@@ -208,6 +208,11 @@ fn metrics_are_served_by_http() {
             assert_eq!(status(&http(port, request)), expected, "{request}");
             assert_eq!(status(&http(port, &more)), expected, "{request}");
         }
+        let post = get
+            .replace("GET", "POST")
+            .replace("\r\n\r\n", "\r\nContent-Length: 1\r\n\r\n");
+        let reason = "only GET and HEAD are known here, without a body\n";
+        assert!(http(port, &post).ends_with(reason));
         let head = http(port, &get.replace("GET", "HEAD"));
         assert_eq!(
             head,

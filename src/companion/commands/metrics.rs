@@ -87,7 +87,7 @@ struct Served {
 impl Served {
     fn answer(&self, request: &Request) -> Result<Answer, Answer> {
         if request.method != "GET" {
-            return Err(Answer::refusal(405, "only GET and HEAD are known here"));
+            return Err(Answer::only_to_be_read());
         }
         if request.path != "/metrics" {
             return Err(Answer::refusal(404, "only /metrics is here"));
