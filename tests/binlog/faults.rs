@@ -111,17 +111,22 @@ fn a_rename_without_room_is_repeated_after_a_prepared_segment_is_removed() {
     assert_eq!(renames(0, Some("segment.spare3")), 1);
 }
 
-/// When no other segment is prepared.
-#[test]
-fn a_rename_without_room_is_repeated_after_the_segment_has_given_back_its_end() {
-    const RENAMES: u32 = 4;
-    let disk = Disk::default();
-    let opened = start_with(&disk, SyncMode::Always, 64 << 10);
+/// A server with a short job, on a disk without room but in its segments of 64 KiB.
+fn on_a_full_disk(disk: &Disk, random: &mut Random) -> Server {
+    let opened = start_with(disk, SyncMode::Always, 64 << 10);
     let mut server = Server::new(opened.unwrap_or_else(|error| panic!("{error}")));
-    let random = &mut Random::new(1);
     assert!(server.put(100, random) && server.commit());
     server.log.flush_and_recycle().unwrap();
     disk.set_capacity(Some(disk.used()));
+    server
+}
+
+/// That of the newest segment, which has no name yet.
+#[test]
+fn a_rename_without_room_is_repeated_after_the_segment_has_given_back_its_end() {
+    const RENAMES: u32 = 4;
+    let (disk, random) = (Disk::default(), &mut Random::new(1));
+    let mut server = on_a_full_disk(&disk, random);
     disk.watch(Arc::new(|disk, operation| {
         if operation == "rename" && disk.failed().is_none() {
             disk.fail_at(disk.operations() + 1, ErrorKind::StorageFull);
@@ -141,13 +146,8 @@ fn a_rename_without_room_is_repeated_after_the_segment_has_given_back_its_end() 
 /// whole file.
 #[test]
 fn a_segment_that_is_used_again_gives_its_end_for_its_new_name() {
-    let disk = Disk::default();
-    let opened = start_with(&disk, SyncMode::Always, 64 << 10);
-    let mut server = Server::new(opened.unwrap_or_else(|error| panic!("{error}")));
-    let random = &mut Random::new(1);
-    assert!(server.put(100, random) && server.commit());
-    server.log.flush_and_recycle().unwrap();
-    disk.set_capacity(Some(disk.used()));
+    let (disk, random) = (Disk::default(), &mut Random::new(1));
+    let mut server = on_a_full_disk(&disk, random);
     let (renames, full) = (AtomicU32::new(0), Arc::new(AtomicU64::new(0)));
     let noted = full.clone();
     disk.watch(Arc::new(move |disk, operation| {
