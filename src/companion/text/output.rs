@@ -10,8 +10,8 @@ use rustix::termios;
 use serde::Serialize;
 use std::ffi::OsStr;
 use std::fmt;
-use std::fs::{File, OpenOptions, Permissions, canonicalize, metadata};
-use std::io::{self, BufRead, BufWriter, IsTerminal, Read, StdoutLock, Write};
+use std::fs::{File, OpenOptions, Permissions, symlink_metadata};
+use std::io::{self, BufRead, BufWriter, ErrorKind, IsTerminal, Read, StdoutLock, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -228,25 +228,34 @@ pub struct WholeFile {
 }
 
 impl WholeFile {
-    /// Begins a file for this path, with these permissions. If the path is something
-    /// other than a regular file, such as a device, it is written directly and stays.
+    /// Begins a file for this path, with these permissions. Something other than a regular
+    /// file, such as a device or a pipe, is written directly and stays.
+    ///
+    /// A symbolic link to a file is refused: in a directory like `/tmp` it may be another
+    /// user's, and lead root to any file.
     pub fn create(path: &Path, mode: u32) -> Outcome<WholeFile> {
         let create = || {
-            if metadata(path).is_ok_and(|there| !there.is_file()) {
+            let there = match symlink_metadata(path) {
+                Err(error) if error.kind() == ErrorKind::NotFound => None,
+                there => Some(there?),
+            };
+            if there.is_some_and(|there| !there.is_file()) {
+                // The kernel does not follow a link here that it holds to be dangerous.
                 let file = OpenOptions::new().write(true).open(path)?;
+                if file.metadata()?.is_file() {
+                    return Err(io::Error::other("a symbolic link: name its file itself"));
+                }
                 return Ok((file, path.into(), None));
             }
-            // A symbolic link stays, too: the file that it points to is replaced.
-            let path = canonicalize(path).unwrap_or(path.into());
             // After a kill, its name says what it is.
             let mut name = path.file_name().unwrap_or_default().to_owned();
             name.push(".");
             let mut builder = tempfile::Builder::new();
             builder.prefix(&name);
             builder.permissions(Permissions::from_mode(mode));
-            let new = builder.tempfile_in(path.parent().unwrap_or(&path))?;
+            let new = builder.tempfile_in(path.parent().unwrap_or(path))?;
             let (file, beside) = new.into_parts();
-            Ok((file, path, Some(beside)))
+            Ok((file, path.into(), Some(beside)))
         };
         let (file, path, beside) = create().map_err(|error| cannot_write(path, error))?;
         Ok(WholeFile {
