@@ -49,8 +49,8 @@ const MEMORY_EACH: u64 = 80_000;
 /// The same of a control group's memory. Groups do not pay for these 32 KiB.
 const GROUP_EACH: u64 = 40_000;
 
-/// The same of the address space: a stack, most of which is never used, what lies
-/// between stacks, and a part of the heap.
+/// The same of the address space, and of the limit of data: a stack, most of which is never
+/// used, what lies between stacks, and a part of the heap.
 const SPACE_EACH: u64 = 152 << 10;
 
 /// The most of something that the system allows, and which limit that follows from,
@@ -101,7 +101,16 @@ pub struct Memory(u64, &'static str, u64);
 pub fn memory() -> Vec<Memory> {
     let kinds = [
         (machine(), "what the machine can spare", MEMORY_EACH),
-        (space(), "the rest of the address space", SPACE_EACH),
+        (
+            rest(ADDRESS_SPACE, "VmSize:"),
+            "the rest of the address space",
+            SPACE_EACH,
+        ),
+        (
+            rest(Some(Resource::RLIMIT_DATA), "VmData:"),
+            "the rest of the limit of data",
+            SPACE_EACH,
+        ),
         (groups(), "what the control group leaves", GROUP_EACH),
     ];
     // What is larger than any machine's is no limit.
@@ -145,13 +154,14 @@ fn machine() -> Option<u64> {
     Some(bytes.saturating_sub(OTHER_MEMORY))
 }
 
-/// What is left of the address space. Even without a limit, it ends somewhere: on
-/// machines of 32 bits it is less than the memory that they can have. If more is taken than
-/// there can be, an emulator runs this program, and has told what it takes itself.
-fn space() -> Option<u64> {
-    let limit = ADDRESS_SPACE.and_then(limit).unwrap_or(u64::MAX);
+/// What is left of this limit, of which the process has `taken` some by its status. Even
+/// without a limit, the address space ends somewhere: on machines of 32 bits it is less than
+/// the memory that they can have. If more is taken than there can be, an emulator runs this
+/// program, and has told what it takes itself.
+fn rest(resource: Option<Resource>, taken: &str) -> Option<u64> {
+    let limit = resource.and_then(limit).unwrap_or(u64::MAX);
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let taken = field(&status, "VmSize:").map_or(0, |kibibytes| kibibytes * 1024);
+    let taken = field(&status, taken).map_or(0, |kibibytes| kibibytes * 1024);
     limit.min(isize::MAX as u64).checked_sub(taken)
 }
 

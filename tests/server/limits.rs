@@ -308,14 +308,18 @@ fn at_most(daemon: &Server, of_what: &str) -> u64 {
 /// What it allows by default has room in what it has: none of these clients and jobs
 /// ends it.
 #[test]
-fn a_crowd_and_a_flood_do_not_end_a_server_in_a_small_address_space() {
+fn a_crowd_and_a_flood_do_not_end_a_server_with_little_address_space_or_data() {
     const BATCH: usize = 100;
-    for kibibytes in [32768, 49152] {
-        let line = format!(r#"ulimit -v {kibibytes}; exec "$0" "$@""#);
+    for (limit, kibibytes, what) in [
+        ("-v", 32768, "address space"),
+        ("-v", 49152, "address space"),
+        ("-d", 32768, "limit of data"),
+    ] {
+        let line = format!(r#"ulimit {limit} {kibibytes}; exec "$0" "$@""#);
         let daemon = Server::spawn(&mut shell(&line, ["-p", "0"]));
         let most = at_most(
             &daemon,
-            " connections, because the rest of the address space is ",
+            &format!(" connections, because the rest of the {what} is "),
         );
         let mut clients: Vec<_> = (0..most).map(|_| daemon.connect()).collect();
         for client in &mut clients {
