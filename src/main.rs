@@ -100,7 +100,6 @@ fn serve(options: Options) -> Result<(), Failure> {
     let mut limits = Limits {
         max_job_size: options.max_job_size,
         max_connections: 0,
-        max_connections_per_address: options.max_connections_per_address,
         idle_timeout: options.idle_timeout,
         segment_size: options.segment_size,
     };

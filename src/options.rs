@@ -70,8 +70,6 @@ pub struct Options {
     pub max_job_size: u32,
     /// The most connections at a time; `None`: as many as the system allows.
     pub max_connections: Option<usize>,
-    /// The most connections of one address; `None`: no limit.
-    pub max_connections_per_address: Option<NonZeroUsize>,
     /// The most memory that jobs, tubes, watches and buffers may take together,
     /// in bytes, 0 for no limit; `None`: as much as the system allows.
     pub max_memory: Option<u64>,
@@ -102,7 +100,6 @@ const FLAGS: &[Flag] = &[
     ("u", "user", "USER", "become USER, with all its groups, once bound"),
     ("z", "max-job-size", "BYTES", "largest body (65535; at most 1G)"),
     ("", "max-connections", "N", "close further ones (as many as the system allows)"),
-    ("", "max-connections-per-address", "N", "of one address (as many as there may be)"),
     ("", "max-memory", "BYTES", "refuse puts beyond (as the system allows); 0: never"),
     ("", "max-jobs-per-tube", "N", "refuse puts into a tube that has N jobs (never)"),
     ("", "idle-timeout", "SECS", "close silent connections that hold nothing (never)"),
@@ -222,7 +219,6 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Invocation
         user: last("u"),
         max_job_size,
         max_connections: count("max-connections", "number of connections")?.map(NonZeroUsize::get),
-        max_connections_per_address: count("max-connections-per-address", "number of connections")?,
         max_memory: size("max-memory")?,
         max_jobs_per_tube: count("max-jobs-per-tube", "number of jobs")?,
         idle_timeout: idle_seconds.map(|seconds| Duration::from_secs(seconds.into())),
@@ -410,8 +406,6 @@ mod tests {
 
     #[test]
     fn limits_take_numbers_in_their_units() {
-        let one = options("--max-connections-per-address 1");
-        assert_eq!(one.max_connections_per_address, NonZeroUsize::new(1));
         let options = options("--max-connections 9 --max-memory 2G --idle-timeout 60");
         assert_eq!(options.max_connections, Some(9));
         assert_eq!(options.max_memory, Some(2 << 30));

@@ -7,6 +7,7 @@ use crate::{log, sys};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -103,11 +104,14 @@ impl Acceptor<'_> {
     /// thread can be started, accepting pauses until one can.
     fn connect(&self, stream: Stream) {
         let shared = self.shared;
-        let address = stream.peer_network();
-        let client = match shared.connect(stream, address) {
+        let client = match shared.connect(stream) {
             Ok(client) => client,
-            Err((stream, reason)) => {
-                log::client_warning(stream, format_args!("closed at once: {reason}"));
+            Err(stream) => {
+                let most = shared.limits.max_connections;
+                log::client_warning(
+                    stream,
+                    format_args!("closed at once: the limit of connections, {most}, is reached"),
+                );
                 return self.name_those_with_most();
             }
         };
@@ -124,14 +128,28 @@ impl Acceptor<'_> {
         }
     }
 
-    /// Logs which addresses have most connections, now and then: of an operator whose
-    /// connections have run out no question is answered any more.
+    /// Logs which addresses have most connections, up to five, now and then: of an operator
+    /// whose connections have run out no question is answered any more.
     fn name_those_with_most(&self) {
         let named = self.named.replace(Some(Instant::now()));
         if named.is_some_and(|named| named.elapsed() < NAMED_FOR) {
             return self.named.set(named);
         }
-        let most = self.shared.addresses_with_most();
+        let mut counts: BTreeMap<_, u64> = BTreeMap::new();
+        for client in self.shared.clients() {
+            // A peer that has closed has no address any more.
+            if let Ok(address) = client.stream.peer_address() {
+                *counts.entry(address).or_default() += 1;
+            }
+        }
+        // To sort them all would take 4 kB of code.
+        let most = (0..5).map_while(|_| {
+            let (&address, &count) = counts.iter().max_by_key(|(_, count)| **count)?;
+            counts.remove(&address);
+            let name = address.map_or("Unix sockets".into(), |address| address.to_string());
+            Some(format!("{name} {count}"))
+        });
+        let most = most.collect::<Vec<_>>().join(", ");
         log::warning(format_args!("most connections have: {most}"));
     }
 

@@ -9,7 +9,6 @@ use crate::engine::{ConnectionId, Time};
 use crate::log;
 use crate::sync::{MutexGuard, Ordering, thread};
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,56 +23,32 @@ const LEAVES_WITHIN: Duration = Duration::from_millis(10);
 const NOBODY: ConnectionId = ConnectionId(u64::MAX);
 
 impl Shared {
-    /// Adds a connection of this address.
+    /// Adds a connection.
     ///
     /// # Errors
     ///
-    /// If there are too many connections already, in all or of this address: returns the
-    /// stream, and which limit that is.
-    pub fn connect(
-        &self,
-        stream: Stream,
-        address: Option<IpAddr>,
-    ) -> Result<Arc<Client>, (Stream, String)> {
-        self.take_slot(stream, address).or_else(|(stream, _)| {
+    /// If there are too many connections already: returns the stream.
+    pub fn connect(&self, stream: Stream) -> Result<Arc<Client>, Stream> {
+        self.take_slot(stream).or_else(|stream| {
             // A client that comes right after another one has closed finds its slot free.
             self.leavers(NOBODY);
-            self.take_slot(stream, address)
+            self.take_slot(stream)
         })
     }
 
-    fn take_slot(
-        &self,
-        stream: Stream,
-        address: Option<IpAddr>,
-    ) -> Result<Arc<Client>, (Stream, String)> {
+    fn take_slot(&self, stream: Stream) -> Result<Arc<Client>, Stream> {
         // Who finds the connection in the engine finds it in the list of hang-ups, too.
         let leaving = self.leaving();
         let client = self.with_lock(|state, now| {
             // Some of those that leave hold no slot any more: their sockets close soon.
-            let leavers = leaving.keys().filter_map(|id| state.clients.get(id));
-            let count = state.clients.len() - leavers.clone().take(CLOSING).count();
-            if count >= self.limits.max_connections {
-                let reason = format!("the limit of connections, {count}, is reached");
-                return Err((stream, reason));
+            let leavers = leaving.keys().filter(|id| state.clients.contains_key(id));
+            if state.clients.len() - leavers.take(CLOSING).count() >= self.limits.max_connections {
+                return Err(stream);
             }
-            let of_address = state.addresses.entry(address).or_default();
-            if let (Some(_), Some(most)) = (address, self.limits.max_connections_per_address)
-                && *of_address >= most.get()
-            {
-                let is_same = |slot: &&Slot| slot.address == address;
-                let count = *of_address - leavers.filter(is_same).take(CLOSING).count();
-                if count >= most.get() {
-                    let reason = format!("its address's limit of connections, {count}, is reached");
-                    return Err((stream, reason));
-                }
-            }
-            *of_address += 1;
             let (id, timeout) = (state.engine.connect(), self.limits.idle_timeout);
             let client = Arc::new(Client::new(stream, id, self.binlog.clone(), timeout));
             let slot = Slot {
                 client: Arc::clone(&client),
-                address,
                 since: now,
             };
             state.clients.insert(id, slot);
@@ -132,23 +107,6 @@ impl Shared {
         self.leaving.lock().expect("no thread panics")
     }
 
-    /// The addresses that have most connections, up to five, and how many each has, for
-    /// people to read.
-    pub fn addresses_with_most(&self) -> String {
-        let count = |(address, count): (&Option<IpAddr>, &usize)| (*address, *count);
-        let mut counts: Vec<_> =
-            self.with_lock(|state, _| state.addresses.iter().map(count).collect());
-        // To sort them all would take 4 kB of code.
-        let most = (0..5).map_while(|_| {
-            let places = counts.iter().enumerate();
-            let (place, _) = places.max_by_key(|(_, (_, count))| *count)?;
-            let (address, count) = counts.swap_remove(place);
-            let name = address.map_or("Unix sockets".into(), |address| address.to_string());
-            Some(format!("{name} {count}"))
-        });
-        most.collect::<Vec<_>>().join(", ")
-    }
-
     /// Ends the waiting of clients that have hung up.
     pub fn end_waits_of_hung_up(&self) {
         let mut closed = self.hangups_in_reserve.take().into_iter().map(ConnectionId);
@@ -182,13 +140,7 @@ impl Shared {
     /// whether its worker, if it has one, is idle now; if not, that ends.
     pub fn leave(&self, client: &Client, has_worker: bool) -> bool {
         let is_idle = self.with_lock(|state, _| {
-            if let Some(slot) = state.clients.remove(&client.id) {
-                let of_address = state.addresses.entry(slot.address).or_default();
-                *of_address -= 1;
-                if *of_address == 0 {
-                    state.addresses.remove(&slot.address);
-                }
-            }
+            state.clients.remove(&client.id);
             let is_idle = has_worker && state.idle_workers < IDLE;
             state.idle_workers += usize::from(is_idle);
             is_idle
@@ -232,7 +184,7 @@ impl Shared {
         }
     }
 
-    fn clients(&self) -> Vec<Arc<Client>> {
+    pub fn clients(&self) -> Vec<Arc<Client>> {
         let client = |slot: &Slot| Arc::clone(&slot.client);
         self.with_lock(|state, _| state.clients.values().map(client).collect())
     }
@@ -257,11 +209,8 @@ mod tests {
 
     fn connect(shared: &Shared) -> (Arc<Client>, UnixStream) {
         let (ours, theirs) = UnixStream::pair().unwrap();
-        let client = shared.connect(Stream(ours.into()), None);
-        (
-            client.unwrap_or_else(|(_, reason)| panic!("{reason}")),
-            theirs,
-        )
+        let client = shared.connect(Stream(ours.into()));
+        (client.ok().expect("a free slot"), theirs)
     }
 
     /// However busy the machine is, they are not late.

@@ -111,7 +111,6 @@ use crate::{engine::Engine, sys::HangupList};
 #[cfg(simulated)]
 use simulator::{hangup::HangupList, judge::Engine, stream};
 use std::io::{self, PipeWriter};
-use std::num::NonZeroUsize;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -128,9 +127,6 @@ pub struct Limits {
     pub max_job_size: u32,
     /// The most connections at a time; further ones are closed at once.
     pub max_connections: usize,
-    /// The most connections of one address; `None`: as many as there may be in
-    /// all.
-    pub max_connections_per_address: Option<NonZeroUsize>,
     /// How long a connection that holds no job may be silent, and how long any
     /// connection may leave its replies unread.
     pub idle_timeout: Option<Duration>,
@@ -233,7 +229,6 @@ mod tests {
             Limits {
                 max_job_size,
                 max_connections: 1,
-                max_connections_per_address: None,
                 idle_timeout: None,
                 segment_size: 4096,
             }

@@ -13,7 +13,6 @@ use crate::sync::thread::Thread;
 use crate::sync::{AtomicBool, AtomicU64, Condvar, Mutex, OnceLock, Ordering};
 use std::collections::BTreeMap;
 use std::io;
-use std::net::IpAddr;
 use std::sync::Arc;
 
 /// About how much memory becomes free when a worker ends, in bytes: its own,
@@ -66,8 +65,6 @@ pub struct Guarded {
     /// The clients, in the order in which they came. Each of them takes up a *slot* of the
     /// limit of connections.
     pub(super) clients: BTreeMap<ConnectionId, Slot>,
-    /// How many of them each address has. If that is bounded, no address can take all slots.
-    pub(super) addresses: BTreeMap<Option<IpAddr>, usize>,
     /// How many workers have no client.
     pub idle_workers: usize,
     /// How long the timer sleeps, and when it trims the heap.
@@ -78,8 +75,6 @@ pub struct Guarded {
 /// A client that is connected.
 pub struct Slot {
     pub client: Arc<Client>,
-    /// The address for which it counts. (Clients on Unix sockets have none.)
-    pub address: Option<IpAddr>,
     /// When it came.
     pub since: Time,
 }
@@ -114,7 +109,6 @@ impl Shared {
                 engine,
                 has_appended: false,
                 clients: BTreeMap::new(),
-                addresses: BTreeMap::new(),
                 idle_workers: 0,
                 sleep: Sleep::default(),
                 trim: Trim::default(),

@@ -3,7 +3,7 @@
 
 use nix::sys::signal::Signal;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Ipv6Addr, Shutdown, TcpStream};
+use std::net::{Shutdown, TcpStream};
 use std::os::unix::net::UnixDatagram;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,16 +13,7 @@ use support::{
 
 #[test]
 fn a_connection_above_the_limit_is_closed_and_a_closed_one_makes_room() {
-    // Their address has all its places, too. But that the server is full is asked
-    // first: a client that is refused for that counts for no address.
-    let limits = [
-        "-V",
-        "--max-connections",
-        "2",
-        "--max-connections-per-address",
-        "2",
-    ];
-    let daemon = Server::start(limits);
+    let daemon = Server::start(["-V", "--max-connections", "2"]);
     daemon.log_line("at most 2 connections");
     let port = daemon.port();
     let (mut first, mut second) = (Client::connect(port), Client::connect(port));
@@ -41,70 +32,9 @@ fn a_connection_above_the_limit_is_closed_and_a_closed_one_makes_room() {
     second.exchange("use b", "USING b");
 }
 
-/// Other addresses have the rest.
-#[test]
-fn one_address_may_not_have_more_connections_than_its_limit() {
-    let places = ["-l", "127.0.0.1:0", "-l", "[::1]:0"];
-    let limit = ["--max-connections-per-address", "1"];
-    let daemon = Server::start(places.into_iter().chain(limit));
-    let port = daemon.port();
-    let line = daemon.log_line("listening on [::1]:");
-    let mut first = daemon.connect();
-    first.exchange("use a", "USING a");
-    daemon.connect().expect_end();
-    daemon.log_line("closed at once: its address's limit of connections, 1, is reached");
-    let (_, other) = line.rsplit_once(':').expect("a port");
-    let address = (Ipv6Addr::LOCALHOST, other.parse().expect("a number"));
-    let mut other = Client::at(address.into()).expect("it listens");
-    other.exchange("use b", "USING b");
-    first.send("quit\r\n");
-    first.expect_end();
-    Client::connect(port).exchange("use c", "USING c");
-}
-
-/// Their sockets stay open for a while.
-#[test]
-fn clients_that_quit_and_read_nothing_take_no_room_from_other_addresses() {
-    let options = ["-l", "127.0.0.1:0", "-l", "[::1]:0", "-z", "400000"];
-    let limits = [
-        "--max-connections",
-        "20",
-        "--max-connections-per-address",
-        "5",
-    ];
-    let daemon = Server::start(options.into_iter().chain(limits));
-    let port = daemon.port();
-    let line = daemon.log_line("listening on [::1]:");
-    let (_, other) = line.rsplit_once(':').expect("a port");
-    let other = (Ipv6Addr::LOCALHOST, other.parse().expect("a number"));
-    let mut putting = Client::connect(port);
-    let id = putting.put(vec![b'x'; 400_000]);
-    putting.send("quit\r\n");
-    putting.expect_end();
-    let mut deaf = Vec::new();
-    for _ in 0..100 {
-        let mut client = Client::connect(port);
-        let asks = format!("peek {id}\r\n").repeat(3) + "quit\r\n";
-        let (Ok(()) | Err(_)) = client.try_send(asks);
-        deaf.push(client);
-        let mut other = Client::at(other.into()).expect("it listens");
-        other.exchange("use b", "USING b");
-        other.close();
-    }
-}
-
 #[test]
 fn a_closed_connection_makes_room_for_the_next_one() {
-    come_one_after_the_other(&["--max-connections", "1"]);
-}
-
-#[test]
-fn a_closed_connection_makes_room_for_the_next_one_of_its_address() {
-    come_one_after_the_other(&["--max-connections-per-address", "1"]);
-}
-
-fn come_one_after_the_other(options: &[&str]) {
-    let daemon = Server::start(options.iter().copied());
+    let daemon = Server::start(["--max-connections", "1"]);
     let port = daemon.port();
     let refused = (0..300).filter(|_| {
         let mut client = TcpStream::connect(("127.0.0.1", port)).expect("it listens");

@@ -35,7 +35,7 @@ pub fn accept(shared: &Arc<Shared>, door: &Door) {
             Call::HaveLeft => shared.end_waits_of_hung_up(),
             Call::Accept((who, peer, stream)) => {
                 judge::see(Event::Accepts(who, peer));
-                if let Ok(client) = shared.connect(stream, None) {
+                if let Ok(client) = shared.connect(stream) {
                     workers.hand_over(shared, &client).expect("a thread");
                 }
             }

@@ -163,7 +163,6 @@ fn process(plan: &Plan, life: &Life, disk: &Disk, mut legacy: Legacy, now: u64) 
     let limits = Limits {
         max_job_size: plan.max_job_size,
         max_connections: plan.max_connections,
-        max_connections_per_address: None,
         idle_timeout: plan.idle_timeout,
         segment_size: plan.segment_size,
     };

@@ -124,10 +124,6 @@ impl Stream {
         self.0.room >= REAL_ROOM && self.0.state().unread() <= self.0.window
     }
 
-    pub fn peer_network(&self) -> Option<std::net::IpAddr> {
-        None
-    }
-
     pub fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
         self.0.state().read_timeout = timeout;
         Ok(())
