@@ -86,7 +86,7 @@ impl Model {
         let watching = self.clients.iter().filter(|(_, one)| watches(one));
         let waiting = watching.clone().filter(|(one, _)| self.is_waiting(*one));
         let (pause, until) = tube.pause.unwrap_or_default();
-        let mut text = format!("name: {}\n", as_yaml(name));
+        let mut text = format!("name: {}\n", name);
         text += &job_counts(self.jobs_in(name));
         text += &format!("total-jobs: {}\n", tube.jobs_ever);
         text += &format!("current-using: {}\n", using.count());
@@ -199,7 +199,7 @@ impl Model {
                 one.producer,
                 one.worker,
                 self.is_waiting(*client),
-                as_yaml(&one.used),
+                one.used,
                 one.watched.len(),
                 self.jobs.iter().filter(held).count(),
                 one.puts,
@@ -237,7 +237,7 @@ impl Model {
         };
         [
             format!("id: {}", job.id),
-            format!("tube: {}", as_yaml(&job.tube)),
+            format!("tube: {}", job.tube),
             format!("state: {}", word(job.state)),
             format!("pri: {}", job.priority),
             format!("age: {}", self.now.saturating_sub(job.created) / SECOND),
@@ -261,14 +261,6 @@ pub(super) fn word(state: State) -> &'static str {
         State::Delayed { .. } => "delayed",
         State::Reserved { .. } => "reserved",
         State::Buried { .. } => "buried",
-    }
-}
-
-/// A tube's name, in quotes if a reader of YAML would take it for a number.
-fn as_yaml(name: &str) -> String {
-    match name.parse::<u64>() {
-        Ok(_) => format!("\"{name}\""),
-        Err(_) => name.into(),
     }
 }
 

@@ -168,6 +168,7 @@ impl Serialize for Facts {
                 "name" | "tube" | "version" | "hostname" | "os" | "platform" | "address" => {
                     Value::Text(value)
                 }
+                "idempotency-key" | "concurrency-key" => Value::Text(value),
                 "id" if is_server => Value::Text(value),
                 _ => Value::of(value),
             };
@@ -378,10 +379,10 @@ mod tests {
             json!(Facts::parse(server).unwrap()).to_string(),
             r#"{"total-jobs":3,"pid":9,"rusage-utime":0.001438,"version":"1.12","id":"12345678","draining":false}"#
         );
-        let job = b"---\nid: 7\ntube: 9\nstate: ready\n";
+        let job = b"---\nid: 7\ntube: 9\nidempotency-key: 42\n";
         assert_eq!(
             json!(Facts::parse(job).unwrap()).to_string(),
-            r#"{"id":7,"tube":"9","state":"ready"}"#
+            r#"{"id":7,"tube":"9","idempotency-key":"42"}"#
         );
     }
 

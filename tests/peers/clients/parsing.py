@@ -17,9 +17,9 @@ import yaml
 
 HOST, PORT = sys.argv[1].rsplit(":", 1)
 
-# Names that no reader of YAML takes for anything else. beanpoled quotes others, which
-# beanstalkd does not.
-NAMES = ["mails", "2fa-mails", "v1.2", "1/2", "a;b/c.$_(d)+", "null-jobs", "n" * 200]
+# Names that each reader of YAML takes for texts, and others.
+TEXTS = ["mails", "2fa-mails", "v1.2", "1/2", "a;b/c.$_(d)+", "null-jobs", "n" * 200]
+NAMES = [*TEXTS, "42", "007", "1e3", "null", "true", "No", "2024-01-15", "."]
 
 JOB = "id tube state pri age delay ttr time-left file reserves timeouts releases buries kicks".split()
 STATES = ["urgent", "ready", "reserved", "delayed", "buried"]
@@ -156,7 +156,8 @@ def names_of_tubes():
         same(cut(watched[watched.index(b"OK ") :]), ["default", *NAMES], cut.__name__)
         tubes = cut(listed[listed.index(b"OK ") :])
         same([tubes.count(name) for name in NAMES], [1] * len(NAMES), cut.__name__)
-    same(document(watched[watched.index(b"OK ") :]), ["default", *NAMES], "readers of YAML")
+    read = document(watched[watched.index(b"OK ") :])
+    same(read[: len(TEXTS) + 1], ["default", *TEXTS], "readers of YAML")
 
 
 def jobs_and_tubes():
@@ -185,7 +186,8 @@ def jobs_and_tubes():
                 assert all(re.fullmatch(r"\d+", number) for number in numbers), numbers
             found = document(reply)
             same(list(found), keys, "readers of YAML")
-            same(found | expected, found, "readers of YAML")
+            if name in TEXTS:
+                same(found | expected, found, "readers of YAML")
         # lua-resty-beanstalkd 613062f: the document as it comes, and its tests know how it
         # begins.
         begin = f"---\nid: {job}\ntube: {name}\nstate: reserved\n"
