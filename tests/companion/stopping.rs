@@ -4,7 +4,8 @@ use super::support::{PATIENT, ended, group_exists, on_each_server};
 use nix::sys::signal::Signal;
 use std::env;
 use std::process::Command;
-use support::eventually;
+use support::session::Scene;
+use support::{as_root, eventually};
 
 const STOPPING: &str = "beanpole work: stopping when the commands under way have ended";
 
@@ -51,6 +52,29 @@ fn an_idle_worker_stops_at_once() {
         worker.signal(Signal::SIGHUP);
         assert_eq!(ended(worker), (Some(0), STOPPING.into()));
     });
+}
+
+/// In a container, the orphans of commands come to the worker.
+#[test]
+fn a_worker_that_is_the_first_process_reaps_the_orphans_of_commands() {
+    if !as_root() {
+        return;
+    }
+    let scene = Scene::ours();
+    let zombie = "grep -q ') Z 1 ' /proc/[0-9]*/stat";
+    scene.write(
+        "do",
+        format!(
+            "(sleep 0.01 &)\nread job\n[ $job = 40 ] || exit 0\n\
+             while {zombie} 2>/dev/null; do sleep 0.01; done; echo none"
+        ),
+    );
+    scene.tell("$ seq 40 | beanpole put -q --lines");
+    let first = "unshare --pid --fork --kill-child --mount-proc";
+    scene.expect(
+        &format!("{first} beanpole work --all -j 4 -- sh do"),
+        "none",
+    );
 }
 
 #[test]

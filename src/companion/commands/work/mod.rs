@@ -2,7 +2,7 @@
 //!
 //! Each of the `-j` slots is a thread with its own connection. It reserves a
 //! job, runs the command with the job's body as standard input, and touches the
-//! job meanwhile. At the end it deletes, releases or buries the job. Another
+//! job meanwhile. At the end it deletes, releases or buries the job. The main
 //! thread waits for signals.
 //!
 //! Two modules make this dependable: [`held`] knows when a job is ours, and
@@ -19,7 +19,7 @@ use crate::command::{Invocation, Run};
 use crate::failure::{Failure, Outcome, Status, plain};
 use crate::remote::address::ADDRESS_VARIABLE;
 use crate::remote::{Address, Client, Event, Facts, Pattern, Patterns, Server, client};
-use crate::signals::{Calls, SIGCHLD, SIGHUP, SIGINT, SIGTERM, heeded};
+use crate::signals::{Calls, SIGCHLD, SIGHUP, SIGINT, SIGTERM, heeded, wait_for};
 use crate::text::output::complain;
 use crate::values::{Count, parse};
 use beanpole::protocol::Seconds;
@@ -27,7 +27,7 @@ use clap::{Args, ValueHint, value_parser};
 use held::{Given, Held, PRECEDENCE};
 use process::Process;
 use rustix::process::Signal;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, ErrorKind};
 use std::os::fd::AsFd;
 use std::process::ExitStatus;
@@ -82,42 +82,42 @@ impl Run for Work {
         if self.command.is_empty() {
             return Failure::usage("which command?");
         }
+        // Before a job spends a try on it.
+        process::find(&self.command[0]).map_err(|error| no_start(&self.command[0], &error))?;
         let signals = Calls::by_signals(&heeded(&[SIGTERM, SIGINT, SIGHUP]))?;
         let made = (0..self.jobs).map(|_| Calls::by_signals(&[SIGCHLD]));
         let calls = made.collect::<Outcome<_>>()?;
-        // The thread that waits for signals may outlive the slots.
         let common: &'static Common = Box::leak(Box::new(Common {
             servers: invocation.servers.clone(),
             patience: invocation.patience,
             calls,
+            ends: Calls::by_signals(&[SIGCHLD])?,
             adrift: Arc::default(),
             state: Mutex::default(),
             options: self,
         }));
-        let no_thread = Failure::of("cannot start a thread");
-        let watch = move || {
-            loop {
-                signals.wait(None);
-                if signals.take() {
-                    common.stop();
-                }
-            }
-        };
-        Builder::new().spawn(watch).map_err(no_thread)?;
+        common.state().running = common.calls.len();
         let mut slots = Vec::new();
         for (number, calls) in (1..).zip(&common.calls) {
-            let work = move || {
-                let slot = Slot {
-                    common,
-                    calls,
-                    client: None,
-                    failures: 0,
-                };
-                slot.run().unwrap_or_else(|failure| common.breaks(failure));
+            let slot = Slot {
+                common,
+                calls,
+                client: None,
+                failures: 0,
             };
+            let work = || slot.run().unwrap_or_else(|failure| common.breaks(failure));
             match Builder::new().name(format!("slot {number}")).spawn(work) {
                 Ok(slot) => slots.push(slot),
                 Err(error) => common.breaks(Failure::io("cannot start a thread", error)),
+            }
+        }
+        while common.state().running > 0 {
+            wait_for(&[signals.as_fd(), common.ends.as_fd()], None);
+            if signals.take() {
+                common.stop();
+            }
+            if common.ends.take() {
+                process::reap_orphans();
             }
         }
         for slot in slots {
@@ -144,6 +144,8 @@ pub struct Common {
     pub patience: Duration,
     /// What wakes each slot.
     calls: Vec<Calls>,
+    /// What wakes the main thread when a process or a slot has ended.
+    ends: Calls,
     /// Each job that runs here while no connection holds it has a clone.
     pub adrift: Arc<()>,
     /// A thread that has locked this waits for nothing else.
@@ -153,6 +155,8 @@ pub struct Common {
 /// The state of the run.
 #[derive(Default)]
 pub struct State {
+    /// How many slots have not ended.
+    running: usize,
     /// How urgently to stop: 0 not at all, 1 after the jobs under way, 2 at
     /// once.
     stop: u8,
@@ -265,6 +269,13 @@ struct Slot {
     client: Option<Client>,
     /// How many attempts to connect have failed in a row.
     failures: u32,
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.common.state().running -= 1;
+        self.common.ends.call();
+    }
 }
 
 /// How a run of the command ended.
@@ -529,8 +540,7 @@ impl Slot {
     /// again later. After any other error, such as a missing program, the other
     /// jobs would fare no better, so the run ends.
     fn cannot_start(&mut self, mut held: Held, tries: Tries, error: &io::Error) -> Outcome<()> {
-        let program = self.common.options.command[0].to_string_lossy();
-        let what = format!("cannot start {program}: {}", plain(error));
+        let failure = no_start(&self.common.options.command[0], error);
         let (id, pri) = (held.job.id, held.job.priority.0);
         let passing = matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::OutOfMemory);
         let delay = if passing { self.delay(tries) } else { 0 };
@@ -539,12 +549,17 @@ impl Slot {
             complain!("job {id}: {reason}");
         }
         if !passing {
-            return Failure::refused(what);
+            return Err(failure);
         }
         self.client = held.into_client();
-        self.pause(&what);
+        self.pause(&failure.to_string());
         Ok(())
     }
+}
+
+fn no_start(program: &OsStr, error: &io::Error) -> Failure {
+    let program = program.to_string_lossy();
+    Failure::Refused(format!("cannot start {program}: {}", plain(error)))
 }
 
 /// The variables that the command gets in its environment.

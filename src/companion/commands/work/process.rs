@@ -9,16 +9,20 @@
 //! So nothing has to wait for a command that reads it slowly or not at all. The
 //! output of the command goes where our own output goes.
 
+use rustix::fs::{Access, access};
 use rustix::io::Errno;
 #[cfg(target_os = "linux")]
 use rustix::process::set_parent_process_death_signal;
 use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, getpid, getppid, kill_process_group, setsid, waitid,
 };
-use std::ffi::OsString;
+use std::env;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{self, Seek, Write};
+use std::io::{self, ErrorKind, Seek, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
 /// A running command. If it is dropped before it has ended, everything in its
@@ -78,6 +82,44 @@ impl Drop for Process {
             self.signal(Signal::KILL);
             let _ = self.child.wait();
         }
+    }
+}
+
+/// Looks for a program as the system does, without starting it.
+pub fn find(program: &OsStr) -> io::Result<()> {
+    let path = env::var_os("PATH").unwrap_or("/bin:/usr/bin".into());
+    let places: Vec<PathBuf> = match program.as_bytes().contains(&b'/') {
+        true => vec![program.into()],
+        false => env::split_paths(&path)
+            .map(|folder| folder.join(program))
+            .collect(),
+    };
+    let mut found = Err(Errno::NOENT.into());
+    for place in places {
+        let may_run = access(&place, Access::EXEC_OK);
+        match may_run
+            .map_err(io::Error::from)
+            .and_then(|()| place.metadata())
+        {
+            Ok(there) if there.is_file() => return Ok(()),
+            Ok(_) => found = Err(Errno::ACCESS.into()),
+            Err(error)
+                if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {}
+            Err(error) => found = Err(error),
+        }
+    }
+    found
+}
+
+/// Reaps processes that have come to us because their parent has ended: all come to
+/// the first process of a container. They come to its main thread, which starts none, so
+/// that the commands of the slots are left alone.
+pub fn reap_orphans() {
+    #[cfg(target_os = "linux")]
+    {
+        use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+        let flags = WaitPidFlag::WNOHANG | WaitPidFlag::__WNOTHREAD;
+        while waitpid(None, Some(flags)).is_ok_and(|one| one != WaitStatus::StillAlive) {}
     }
 }
 
