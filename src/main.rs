@@ -327,9 +327,15 @@ fn open(options: &Options, mut clock: Clock) -> Result<Recovered, Failure> {
 /// Starts the binlog's threads: the committer, and the one that prepares segments.
 fn start_binlog_threads(binlog: &Arc<Binlog>, events: Sender<Event>) -> io::Result<()> {
     let report = move |event: binlog::Event<'_>| match event {
-        binlog::Event::NoRoom(len, error) => {
+        binlog::Event::NoRoom(len, error, taken) => {
+            let hint = match taken {
+                0 => String::new(),
+                bytes => {
+                    format!("; files binlog.*.taken have {bytes} bytes, and no server needs them")
+                }
+            };
             log::warning(format_args!(
-                "the binlog has no room for a new job of {len} bytes: {error}"
+                "the binlog has no room for a new job of {len} bytes: {error}{hint}"
             ));
         }
         binlog::Event::NotRemoved(error) => {

@@ -29,6 +29,9 @@ pub enum Error {
 pub(super) const REPAIR: &str =
     "save what can be read to a new directory with `beanpole binlog repair DIR NEW`";
 
+/// What to do about jobs of beanstalkd beside our own.
+pub(super) const APART: &str = ", and cannot be one log; nothing was changed; move the files binlog.* to a directory of their own, start each server on its own, and move the jobs of beanstalkd with `beanpole dump` and `beanpole load`";
+
 impl Error {
     /// For `map_err`: adds what was being done, to which file.
     pub(super) fn on(
@@ -77,6 +80,13 @@ impl Error {
         }
         Error::Refused(format!(
             "{missing} is missing though jobs in it are needed; nothing was changed; put it back, or {REPAIR}"
+        ))
+    }
+
+    /// A file has a format that this program does not read.
+    pub(super) fn other_format(name: &str, what: impl fmt::Display, program: &str) -> Error {
+        Error::Refused(format!(
+            "{name} is {what}; nothing was changed; start the {program} that wrote it, and move its jobs with `beanpole dump` and `beanpole load`"
         ))
     }
 

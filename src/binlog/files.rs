@@ -32,9 +32,11 @@
 
 use super::error::{Error, is_full};
 use super::format::{FRAME_LEN, HEADER_LEN, Header, Place, prepared_slot, segment_name};
+use super::import::taken_bytes;
 use super::storage::Storage;
 use super::tail::{BLOCK, LEFT_BY_PUT, Prepared, Room, Tail, Work};
 use super::{Binlog, Event, Failed, Jobs, Lsn, locked};
+use crate::protocol::JobId;
 use crate::sync::{Ordering, random};
 use std::io;
 
@@ -186,7 +188,9 @@ impl Binlog {
             let why = refused.as_ref().map(|(_, error)| error.kind());
             match &refused {
                 _ if why == reported => {}
-                Some((put, error)) => report(Event::NoRoom(*put, error)),
+                Some((put, error)) => {
+                    report(Event::NoRoom(*put, error, taken_bytes(&*self.storage)));
+                }
                 None => report(Event::Room),
             }
             reported = why;
@@ -314,6 +318,16 @@ impl Binlog {
         let none_left = || Error::Refused("no number is left for another segment".into());
         tail.begin_segment(0).ok_or_else(none_left)?;
         Ok(tail.end)
+    }
+
+    /// Begins another segment, whose header says that the next job gets this id or a higher
+    /// one, and makes that durable.
+    pub fn begin_at(&self, next_id: JobId) -> Result<(), Error> {
+        let mut tail = self.tail();
+        tail.live.next_id = tail.live.next_id.max(next_id);
+        drop(tail);
+        let end = self.begin_segment()?;
+        self.sync_up_to(end).map_err(|Failed| self.error())
     }
 
     /// For a full disk, when a name or a write needs another block: removes a prepared

@@ -12,7 +12,7 @@
 //! | offset | size | |
 //! |---|---|---|
 //! | 0 | 8 | `beanpole` |
-//! | 8 | 4 | version of the format: 5 |
+//! | 8 | 4 | version of the format: 6 |
 //! | 12 | 4 | the segment's number, as in the file's name |
 //! | 16 | 4 | the oldest segment that was needed when this one began |
 //! | 20 | 8 | where the records of the segment before end; 0 if there is none |
@@ -47,8 +47,6 @@
 //! | 2 | update | the job's fields |
 //! | 3 | delete | number: id |
 //! | 4 | mark (the low-water mark) | number: the oldest segment that is needed from here on |
-//! | 5 | copies | nothing: what is put from here on are copies of jobs of beanstalkd |
-//! | 6 | taken | number: the next job id; for each of its files the numbers N of `binlog.N` and CRC-32 |
 //!
 //! The **fields** of a job, in this order:
 //!
@@ -89,7 +87,7 @@ type FrameBytes = [u8; FRAME_LEN as usize];
 const CONTINUED: u32 = u32::MAX;
 
 const MAGIC: &[u8; 8] = b"beanpole";
-pub(super) const VERSION: u32 = 5;
+pub(super) const VERSION: u32 = 6;
 
 /// The name of a segment's file. beanstalkd reads no file of such a name.
 pub fn segment_name(number: u32) -> String {
@@ -325,20 +323,12 @@ pub enum Record {
     Delete(JobId),
     /// The oldest segment that is needed from here on.
     Mark(u32),
-    /// What is put from here on are copies of beanstalkd's jobs. They count only if
-    /// `Taken` follows.
-    Copies,
-    /// The copies are complete: beanstalkd never had an id that is this one or higher, and
-    /// its files with these numbers and checksums are not needed.
-    Taken(JobId, Vec<(u32, u32)>),
 }
 
 const PUT: u8 = 1;
 const UPDATE: u8 = 2;
 const DELETE: u8 = 3;
 const MARK: u8 = 4;
-const COPIES: u8 = 5;
-const TAKEN: u8 = 6;
 /// The bits of a kind that distinguish these.
 const WHAT: u8 = 7;
 /// The lowest of the two bits of the state.
@@ -359,12 +349,6 @@ impl Record {
             Record::Update(fields) => fields.len(),
             Record::Delete(id) => 1 + number_len(id.0),
             Record::Mark(oldest) => 1 + number_len((*oldest).into()),
-            Record::Copies => 1,
-            Record::Taken(next, files) => {
-                let lens = files.iter().flat_map(|(number, crc)| [*number, *crc]);
-                let lens = lens.map(|number| number_len(number.into()));
-                1 + number_len(next.0) + lens.sum::<usize>()
-            }
         };
         FRAME_LEN + len as u64
     }
@@ -394,14 +378,6 @@ impl Record {
             Record::Mark(oldest) => {
                 out.push(MARK);
                 encode_number((*oldest).into(), out);
-            }
-            Record::Copies => out.push(COPIES),
-            Record::Taken(next, files) => {
-                out.push(TAKEN);
-                encode_number(next.0, out);
-                for number in files.iter().flat_map(|(number, crc)| [*number, *crc]) {
-                    encode_number(number.into(), out);
-                }
             }
         }
         let (frame, record) = out[start..].split_at_mut(FRAME_LEN as usize);
@@ -444,15 +420,6 @@ impl Record {
             }
             DELETE if kind == DELETE => Record::Delete(bytes.id()?),
             MARK if kind == MARK => Record::Mark(u32::try_from(bytes.number()?).ok()?),
-            COPIES if kind == COPIES => Record::Copies,
-            TAKEN if kind == TAKEN => {
-                let (next, mut files) = (bytes.id()?, Vec::new());
-                while !bytes.0.is_empty() {
-                    let [number, crc] = bytes.numbers()?;
-                    files.push((number, crc));
-                }
-                Record::Taken(next, files)
-            }
             _ => return None,
         };
         bytes.0.is_empty().then_some(record)
@@ -715,7 +682,7 @@ mod tests {
             bytes[..40],
             [
                 &b"beanpole"[..],
-                &[5, 0, 0, 0, 3, 0, 0, 0, 2, 0, 0, 0],
+                &[6, 0, 0, 0, 3, 0, 0, 0, 2, 0, 0, 0],
                 &[0x67, 0x12, 0, 0, 0, 0, 0, 0, 12, 0, 0, 0, 0, 0, 0, 0],
                 &[0x78, 0x56, 0x34, 0x12],
             ]
@@ -745,7 +712,7 @@ mod tests {
 
     #[test]
     fn a_segment_of_another_version_is_distinguished_from_damage() {
-        for version in [4, 6] {
+        for version in [5, 7] {
             let mut bytes = header().encode();
             bytes[8] = version;
             let crc = crc32fast::hash(&bytes[..40]).to_le_bytes();
@@ -830,9 +797,6 @@ mod tests {
             Record::Update(longest("").fields),
             Record::Delete(JobId(1)),
             Record::Mark(2),
-            Record::Copies,
-            Record::Taken(JobId(9), vec![]),
-            Record::Taken(JobId(u64::MAX - 2), vec![(1, u32::MAX), (u32::MAX, 0)]),
         ]
     }
 
@@ -888,9 +852,6 @@ mod tests {
         );
         assert_eq!(bytes_of(&Record::Delete(JobId(258)))[16..], [3, 0x82, 2]);
         assert_eq!(bytes_of(&Record::Mark(2))[16..], [4, 2]);
-        assert_eq!(bytes_of(&Record::Copies)[16..], [5]);
-        let taken = Record::Taken(JobId(258), vec![(3, 128)]);
-        assert_eq!(bytes_of(&taken)[16..], [6, 0x82, 2, 3, 0x80, 1]);
     }
 
     #[test]
@@ -1000,7 +961,6 @@ mod tests {
         for (wrong, bytes) in [
             ("nothing", vec![]),
             ("an unknown kind", vec![7, 1]),
-            ("a file without a checksum", vec![6, 1, 1]),
             ("a delete with counters", vec![32 + 3, 1]),
             ("a mark with more", vec![4, 1, 0]),
             (

@@ -136,8 +136,8 @@
 //! | what was not known to be synced is written again, and read from the disk (`recovery`) | a start relies on nothing that is only in memory | the simulator: `random histories`, `a_torn_tail_is_overwritten_on_the_disk_even_if_a_start_failed_to_sync_that` |
 //! | names are synced first (`recovery`) | a kill between a rename and its sync loses nothing | the simulator: `a job is acknowledged only when the name of its segment is durable` |
 //! | the first segment has its name before others are prepared (`recovery`) | a log that has lost all its segments is not taken for a new one | `a_log_that_lost_all_its_segments_is_not_taken_for_a_new_one` |
-//! | copies between two records, then removal (`import`) | beanstalkd's jobs are neither lost nor doubled, beside ours too | `a_power_cut_during_a_takeover_neither_loses_nor_doubles_a_job`, `a_takeover_beside_our_own_jobs_may_be_interrupted_at_any_operation` |
-//! | names that beanstalkd does not read; its files by number and checksum (`import`) | started on our directory, it harms nothing, and its new jobs are not taken for old ones | `only_a_file_that_matches_the_mark_of_a_takeover_is_removed`, `beanstalkd_on_our_directory_harms_nothing` |
+//! | copies count only with a file that says so, then other names for the files (`import`) | beanstalkd's jobs are neither lost nor doubled | `a_power_cut_during_a_takeover_neither_loses_nor_doubles_a_job`, `a_takeover_that_fails_at_any_operation_may_be_done_again` |
+//! | names that beanstalkd does not read; a list of the files that were taken over (`import`) | started on our directory, it harms nothing, and its new jobs are not taken for old ones | `beanstalkd_may_be_started_again_after_a_takeover_that_was_interrupted`, `beanstalkd_on_our_directory_harms_nothing` |
 //! | lock of the directory, which is held by a descriptor (`lease`) | one server at a time, in the right directory | `removing_the_lock_file_admits_no_second_server`, `a_server_whose_directory_is_replaced_ends_without_touching_the_new_one` |
 //! | fencing: the lock is checked between a write and its answer, and each server has names and segments of its own (`lease`) | a server that has lost the lock acknowledges nothing and damages nothing | `a_lost_lock_loses_nothing_acknowledged_and_no_late_write_spoils_the_log` |
 //! | no file is recycled on shared storage | no stale page of a cache is read | `a_stale_page_cache_does_not_mislead_a_server_that_takes_over` |
@@ -310,8 +310,9 @@ pub struct Stats {
 /// What the binlog's threads report while it is in use.
 #[derive(Debug)]
 pub enum Event<'a> {
-    /// A put of this length was refused. In most cases the disk is full.
-    NoRoom(u64, &'a Error),
+    /// A put of this length was refused. In most cases the disk is full. (The files have so
+    /// many bytes that were taken over from beanstalkd and are still there.)
+    NoRoom(u64, &'a Error, u64),
     /// There is room for such a put again.
     Room,
     /// A file that is not needed any more could not be removed. The next start

@@ -13,7 +13,7 @@ use super::files::{adopt, name_segment, prepare};
 use super::format::{
     HEADER_LEN, Record, any_slot, prepared_name, prepared_slot, put_len, segment_name,
 };
-use super::import::{Copies, Import};
+use super::import::{DONE, DRAFT, Import, is_unfinished};
 use super::live::LiveBytes;
 use super::log::{CommitQueue, Writer};
 use super::segment::{End, Found, Reader};
@@ -50,26 +50,37 @@ pub fn recover(
     // A server may have been killed between a rename and its sync. We rely on
     // the names from here on, so a power cut may not undo them any more.
     opening.sync_names()?;
-    let survey = Survey::of(&opening.storage)?;
-    survey.flaws.into_iter().next().map_or(Ok(()), Err)?;
-    let (live, copies, newest) = opening.replay(&survey.segments)?;
-    let import = Import::of(&opening, &copies)?;
+    let Survey {
+        names,
+        segments,
+        obsolete,
+        flaws,
+    } = Survey::of(&opening.storage)?;
+    flaws.into_iter().next().map_or(Ok(()), Err)?;
+    let (live, newest) = opening.replay(&segments)?;
+    let mut import = Import::of(&mut opening, &names, newest.is_some())?;
     // All is read, and nothing is changed up to here.
-    let begun = match newest {
-        Some((reader, file)) => opening.continue_log(live, &reader, file),
-        None => opening.begin(live),
-    };
-    let is_new = survey.segments.is_empty();
-    let binlog = import.carry_out(&mut opening, begun, is_new)?;
-    for obsolete in survey.obsolete {
+    let binlog = if let Some((reader, file)) = newest {
+        let binlog = opening.continue_log(live, &reader, file)?;
+        import.rename_taken(&opening)?;
         opening.remove_obsolete(obsolete);
-    }
+        binlog
+    } else {
+        // Copies of a takeover that was not finished: the next one needs their room.
+        opening.remove_obsolete(obsolete);
+        let binlog = import.begin(&mut opening, live)?;
+        import.rename_taken(&opening)?;
+        binlog
+    };
     binlog.tail().note_obsolete();
     Ok(opening.opened(binlog))
 }
 
 /// What a directory holds, as a server and the tools see it.
+#[derive(Default)]
 pub struct Survey {
+    /// The names of all files.
+    pub names: Vec<String>,
     /// The segments that are needed, oldest first.
     pub segments: Vec<Found>,
     /// Those that are not needed any more; or why one of them cannot be read.
@@ -83,8 +94,18 @@ impl Survey {
     /// mark which is the oldest that is needed. So the newest one is read twice: the first
     /// time only its marks count, which say where to begin. (An older one, if that cannot be
     /// read, may name some that have become obsolete and were removed since.)
+    ///
+    /// While a takeover is not finished, no segment is needed.
     pub fn of(storage: &Arc<dyn Storage>) -> Result<Survey, Error> {
-        let mut files = Found::all(storage)?;
+        let names = storage.list().map_err(Error::on("list", "the files"))?;
+        let mut files = Found::all(storage, &names);
+        if is_unfinished(&names) {
+            return Ok(Survey {
+                names,
+                obsolete: files.into_values().collect(),
+                ..Survey::default()
+            });
+        }
         let (mut flaws, mut needed, mut by_newest) = (Vec::new(), None, true);
         for found in files.values().rev() {
             if let Ok(found) = found {
@@ -95,8 +116,9 @@ impl Survey {
             }
             by_newest = false;
         }
+        let shows_loss = |name: &&String| any_slot(name) > Some(0) || *name == DONE;
         if files.is_empty()
-            && let Some(name) = shows_loss(&**storage)?
+            && let Some(name) = names.iter().find(shows_loss)
         {
             flaws.push(Error::Refused(format!(
                 "all segments are missing, though {name} shows that there were some; nothing was changed; put them back, or {REPAIR}"
@@ -118,6 +140,7 @@ impl Survey {
         // What could not be read comes first: it may be what says that nothing is missing.
         flaws.append(&mut missing);
         Ok(Survey {
+            names,
             segments,
             obsolete,
             flaws,
@@ -151,13 +174,6 @@ fn oldest_needed(found: &Found, flaws: &mut Vec<Error>) -> Result<Option<u32>, E
     Ok(oldest.map(|oldest| oldest.min(found.number)))
 }
 
-/// The name of a file that shows that there was a segment of ours, if one does. It is the
-/// second prepared segment, or a later one.
-fn shows_loss(storage: &dyn Storage) -> Result<Option<String>, Error> {
-    let names = storage.list().map_err(Error::on("list", "the files"))?;
-    Ok(names.into_iter().find(|name| any_slot(name) > Some(0)))
-}
-
 /// A binlog that is about to be opened.
 pub(super) struct Opening<'a> {
     pub storage: Arc<dyn Storage>,
@@ -168,14 +184,14 @@ pub(super) struct Opening<'a> {
 }
 
 impl Opening<'_> {
-    /// Begins the first segment of a binlog, in the shortest file. The prepared segments
+    /// Begins a binlog with the segment of this number, in the shortest file. The prepared segments
     /// are made for the first put, but for one that is as short: it shows that there was a
     /// first segment, and so is made last.
-    fn begin(&self, mut live: LiveBytes) -> Result<Binlog, Error> {
+    pub fn begin(&self, mut live: LiveBytes, number: u32) -> Result<Binlog, Error> {
         self.remove_prepared()?;
         let (storage, size) = (&*self.storage, self.segment_len(&[]));
         let first = prepare(storage, prepared_name(0), BLOCK, BLOCK)?;
-        live.begin(1, BLOCK);
+        live.begin(number, BLOCK);
         let place = name_segment(storage, &first, &live.header(0), || false)?;
         let writer = Writer::new(place, first.file, Lsn::START);
         // As at any time, what fails here stops only puts.
@@ -219,8 +235,8 @@ impl Opening<'_> {
     fn replay<'a>(
         &mut self,
         segments: &'a [Found],
-    ) -> Result<(LiveBytes, Copies, Option<Newest<'a>>), Error> {
-        let (mut live, mut copies) = (LiveBytes::new(JobId(1)), Copies::default());
+    ) -> Result<(LiveBytes, Option<Newest<'a>>), Error> {
+        let mut live = LiveBytes::new(JobId(1));
         let mut newest: Option<Newest> = None;
         for (index, found) in segments.iter().enumerate() {
             let header = found.sound_header()?;
@@ -234,7 +250,6 @@ impl Opening<'_> {
             let file = file.map_err(Error::on("write to", found.name()))?;
             let mut reader = Reader::new(found, HEADER_LEN, end)?;
             while let Some((_, record)) = reader.next_record()? {
-                self.discard(&copies.note(&record), &mut live);
                 replay_record(record, &mut live, self.jobs);
             }
             live.append(reader.offset - HEADER_LEN);
@@ -244,15 +259,7 @@ impl Opening<'_> {
             }
             newest = Some((reader, file));
         }
-        self.discard(copies.unfinished(), &mut live);
-        Ok((live, copies, newest))
-    }
-
-    /// Discards the copies of a takeover that was not finished.
-    fn discard(&mut self, copies: &[JobId], live: &mut LiveBytes) {
-        for id in copies {
-            replay_record(Record::Delete(*id), live, self.jobs);
-        }
+        Ok((live, newest))
     }
 
     /// The binlog with these segments, which continues at the offset of this writer.
@@ -299,12 +306,17 @@ impl Opening<'_> {
         len.next_multiple_of(BLOCK)
     }
 
+    pub fn names(&self) -> Result<Vec<String>, Error> {
+        let names = self.storage.list();
+        names.map_err(Error::on("list", "the files"))
+    }
+
     /// Removes prepared segments, of a first start that was interrupted or of a takeover
     /// that has failed.
     pub fn remove_prepared(&self) -> Result<(), Error> {
-        let names = self.storage.list();
-        let names = names.map_err(Error::on("list", "the files"))?;
-        let mut prepared = names.iter().filter(|name| prepared_slot(name).is_some());
+        let names = self.names()?;
+        let is_prepared = |name: &&String| prepared_slot(name).is_some() || *name == DRAFT;
+        let mut prepared = names.iter().filter(is_prepared);
         prepared.try_for_each(|name| self.remove(name))
     }
 
@@ -313,19 +325,21 @@ impl Opening<'_> {
         removed.map_err(Error::on("remove", name))
     }
 
-    /// Removes a segment that is not needed, if it can be read. A notice says so.
-    fn remove_obsolete(&mut self, found: Result<Found, Error>) {
-        let told = found.and_then(|found| {
-            found.sound_header()?;
-            self.remove(&found.name())?;
-            Ok(format!(
-                "removed {}: it was not needed any more",
-                found.name()
-            ))
-        });
-        let told =
-            told.unwrap_or_else(|error| format!("left alone, since it is not needed: {error}"));
-        self.notices.push(told);
+    /// Removes segments that are not needed, if they can be read. Notices say so.
+    fn remove_obsolete(&mut self, obsolete: Vec<Result<Found, Error>>) {
+        for found in obsolete {
+            let told = found.and_then(|found| {
+                found.sound_header()?;
+                self.remove(&found.name())?;
+                Ok(format!(
+                    "removed {}: it was not needed any more",
+                    found.name()
+                ))
+            });
+            let told =
+                told.unwrap_or_else(|error| format!("left alone, since it is not needed: {error}"));
+            self.notices.push(told);
+        }
     }
 
     pub fn sync_names(&self) -> Result<(), Error> {
@@ -417,8 +431,7 @@ fn replay_record(record: Record, live: &mut LiveBytes, jobs: &mut dyn Jobs) {
                 live.delete(id, put_len(&job));
             }
         }
-        Record::Taken(next, _) => live.next_id = live.next_id.max(next),
-        Record::Mark(_) | Record::Copies => {}
+        Record::Mark(_) => {}
     }
 }
 

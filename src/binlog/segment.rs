@@ -24,25 +24,25 @@ pub struct Found {
     salt: u32,
 }
 
-/// The files with these names, by number; or why a file cannot be read.
+/// Those of these files that have such a name, by number; or why one cannot be read.
 pub(super) fn find<T>(
     storage: &Arc<dyn Storage>,
+    names: &[String],
     number_of: impl Fn(&str) -> Option<u32>,
     read: impl Fn(Arc<dyn Storage>, u32) -> Result<T, Error>,
-) -> Result<BTreeMap<u32, Result<T, Error>>, Error> {
-    let names = storage.list().map_err(Error::on("list", "the files"))?;
+) -> BTreeMap<u32, Result<T, Error>> {
     let numbers = names.iter().filter_map(|name| number_of(name));
-    Ok(numbers
-        .map(|number| (number, read(storage.clone(), number)))
-        .collect())
+    let files = numbers.map(|number| (number, read(storage.clone(), number)));
+    files.collect()
 }
 
 impl Found {
-    /// All files with the name of a segment.
+    /// Those with the name of a segment.
     pub(super) fn all(
         storage: &Arc<dyn Storage>,
-    ) -> Result<BTreeMap<u32, Result<Found, Error>>, Error> {
-        find(storage, segment_number, Found::read)
+        names: &[String],
+    ) -> BTreeMap<u32, Result<Found, Error>> {
+        find(storage, names, segment_number, Found::read)
     }
 
     /// Opens a file and reads its start.
@@ -51,9 +51,10 @@ impl Found {
         let mut window = Window::open(&*storage, &name)?;
         let start = window.at(0, (HEADER_LEN + FRAME_LEN) as usize)?;
         if let Some(version) = Header::other_version(start) {
-            return Err(Error::Refused(format!(
-                "{name} is of version {version} of the format, and this program reads only version {VERSION}; nothing was changed; start the beanpoled that wrote it, and move its jobs with `beanpole dump` and `beanpole load`",
-            )));
+            let what = format_args!(
+                "of version {version} of the format, and this program reads only version {VERSION}"
+            );
+            return Err(Error::other_format(&name, what, "beanpoled"));
         }
         let header = Header::decode(start, number);
         let first = start.get(HEADER_LEN as usize..);

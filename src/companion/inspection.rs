@@ -1,8 +1,7 @@
 //! Reads a log without a server and without changing it, even if it is damaged:
 //! every record with its offset, and every range that cannot be read.
 //!
-//! What is read is what a server would read: both ask the same [`Survey`], [`Copies`] and
-//! [`TheirFiles`]. A server that opens a log stops at the first flaw. Here reading
+//! What is read is what a server would read: both ask the same [`Survey`] and [`TheirFiles`]. A server that opens a log stops at the first flaw. Here reading
 //! continues after it: the checksum of a frame depends on its place, so a frame whose
 //! checksum is right was written at that very place.
 
@@ -10,7 +9,7 @@ use crate::directory::Directory;
 use crate::failure::plain;
 use beanpole::binlog::Error;
 use beanpole::binlog::format::{HEADER_LEN, Record, segment_name};
-use beanpole::binlog::import::{Copies, TheirFiles, Theirs, their_name};
+use beanpole::binlog::import::{TheirFiles, Theirs, taken_bytes, their_name};
 use beanpole::binlog::recovery::Survey;
 use beanpole::binlog::segment::{End, Found, Reader};
 use beanpole::binlog::storage::Storage;
@@ -52,9 +51,6 @@ pub enum Finding {
     /// A record of beanstalkd about this job. It is missing if the job is not
     /// complete.
     Theirs(At, JobId, Option<Record>),
-    /// The job with this id is the copy of one of beanstalkd's, in a takeover that was not
-    /// finished, and does not count.
-    Discarded(JobId),
     /// This many bytes cannot be read, for this reason.
     Flaw(At, u64, String),
     /// This many bytes at the end of the log were never finished and never
@@ -89,10 +85,21 @@ impl Inspection {
         next.unwrap_or(JobId(1))
     }
 
+    /// Whether there is a log of ours.
+    pub fn has_log(&self) -> bool {
+        !self.survey.segments.is_empty()
+    }
+
+    /// How many bytes the files have that were taken over from beanstalkd, and are kept.
+    pub fn taken_bytes(&self) -> u64 {
+        taken_bytes(&*self.storage)
+    }
+
     /// Reads everything in order. Returns what beanstalkd's files hold, with bodies if `whole`
     /// says so, and how many files were read.
     pub fn read(&self, whole: bool, tell: &mut Tell) -> Result<(Theirs, usize), Error> {
         let Survey {
+            names,
             segments,
             obsolete,
             flaws,
@@ -101,27 +108,13 @@ impl Inspection {
         for found in obsolete.iter().flatten() {
             tell(Finding::Obsolete(found.name()));
         }
-        let mut copies = Copies::default();
         for (index, found) in segments.iter().enumerate() {
-            let next = segments.get(index + 1);
-            read_segment(found, next, &mut |finding| {
-                let discarded = match &finding {
-                    Finding::Record(_, record) => copies.note(record),
-                    _ => Vec::new(),
-                };
-                discarded
-                    .into_iter()
-                    .map(Finding::Discarded)
-                    .for_each(&mut *tell);
-                tell(finding);
-            })?;
+            read_segment(found, segments.get(index + 1), tell)?;
         }
-        let unfinished = copies.unfinished().iter().copied();
-        unfinished.map(Finding::Discarded).for_each(&mut *tell);
-        let files = TheirFiles::of(&self.storage, &copies)?;
+        let files = TheirFiles::of(&self.storage, names, self.has_log())?;
         refuse(&files.flaws, tell);
-        for file in &files.taken {
-            tell(Finding::Obsolete(their_name(file.number)));
+        for name in &files.taken {
+            tell(Finding::Obsolete(name.clone()));
         }
         let mut theirs = Theirs::default();
         for file in &files.new {

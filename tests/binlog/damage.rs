@@ -625,11 +625,11 @@ fn a_segment_of_an_earlier_version_is_named_and_left_alone() {
     let disk = Disk::default();
     open(&disk);
     let mut bytes = disk.contents("segment.1");
-    bytes[8] = 4;
+    bytes[8] = 5;
     let crc = crc32fast::hash(&bytes[..40]);
     bytes[40..44].copy_from_slice(&crc.to_le_bytes());
     let earlier = with(&disk, "segment.1", &bytes);
-    let told = "segment.1 is of version 4 of the format, and this program reads only version 5; \
+    let told = "segment.1 is of version 5 of the format, and this program reads only version 6; \
         nothing was changed; start the beanpoled that wrote it, and move its jobs with ";
     assert_refusal(&earlier, told);
     assert_eq!(earlier.contents("segment.1"), bytes);

@@ -196,10 +196,13 @@ fn a_segment_begins_even_if_the_process_can_open_no_more_files() {
 #[test]
 fn each_reason_to_refuse_puts_is_reported_when_it_begins_and_when_it_ends() {
     let disk = Disk::default();
+    disk.put("binlog.1.taken", &[1; 700]);
+    disk.put("binlog.2.taken", &[1; 11]);
+    disk.put("binlog.old.taken", b"of another program");
     let mut server = Server::open(&disk);
     let (told, events) = mpsc::channel();
     let tell = move |event: Event<'_>| match event {
-        Event::NoRoom(_, error) => told.send(error.to_string()).unwrap(),
+        Event::NoRoom(_, error, taken) => told.send(format!("{error} {taken}")).unwrap(),
         Event::Room => told.send("room".to_owned()).unwrap(),
         Event::NotRemoved(error) | Event::Failed(error) => panic!("{error}"),
     };
@@ -212,12 +215,13 @@ fn each_reason_to_refuse_puts_is_reported_when_it_begins_and_when_it_ends() {
     };
     disk.set_capacity(Some(0));
     fill(&mut server);
-    assert!(next().starts_with("the jobs take "));
+    let first = next();
+    assert!(first.starts_with("the jobs take ") && first.ends_with(" 711"));
     // The reason becomes another one, without room in between.
     disk.set_descriptors(0);
     disk.set_capacity(None);
     fill(&mut server);
-    assert!(next().ends_with(": too many open files"));
+    assert!(next().contains(": too many open files "));
     disk.set_descriptors(usize::MAX);
     assert!(server.put(900, &mut Random::new(1)) && server.commit());
     assert_eq!(next(), "room");

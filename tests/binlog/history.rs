@@ -114,8 +114,6 @@ pub fn apply(jobs: &mut Jobs, entry: &Record) {
         Record::Delete(id) => {
             jobs.remove(id).unwrap();
         }
-        Record::Mark(_) | Record::Copies | Record::Taken(..) => {
-            unreachable!("no change is one")
-        }
+        Record::Mark(_) => unreachable!("it is no change"),
     }
 }

@@ -300,6 +300,23 @@ fn verify_and_repair_continue_after_a_missing_segment() {
 }
 
 #[test]
+fn verify_says_how_much_room_the_files_of_a_takeover_hold() {
+    let Some(theirs) = beanstalkd() else { return };
+    let scene = written_by(&theirs);
+    let ours = Server::start(["-b", scene.folder.join("jobs").to_str().expect("letters")]);
+    ours.port();
+    assert_eq!(ours.stop().code(), Some(0));
+    scene.tell(
+        "
+        $ beanpole binlog verify jobs
+        files binlog.*.taken have 10485760 bytes, and no server needs them
+        sound: <any> 6 jobs live
+        $ rm jobs/binlog.*.taken; beanpole binlog verify jobs
+        sound: <any> 6 jobs live",
+    );
+}
+
+#[test]
 fn verify_names_a_beanstalkd_file_that_was_cut_short() {
     let Some(theirs) = beanstalkd() else { return };
     let scene = written_by(&theirs);

@@ -12,7 +12,7 @@ use beanpole::binlog::import::{self, their_name};
 use beanpole::binlog::{Binlog as Log, Error, Options, Record, SyncMode, put_len};
 use beanpole::engine::{Change, JobFields, StoredJob, StoredState};
 use beanpole::protocol::jobs::COUNTERS;
-use beanpole::protocol::{Body, JobId, Seconds, TubeName};
+use beanpole::protocol::{Body, JobId};
 use clap::{Args, ValueEnum, ValueHint};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
@@ -64,6 +64,12 @@ fn verify(inspection: &Inspection, dir: &Path) -> Outcome {
     })?;
     for loss in &live.losses {
         output.line(loss)?;
+    }
+    let taken = inspection.taken_bytes();
+    if taken > 0 {
+        output.line(format_args!(
+            "files binlog.*.taken have {taken} bytes, and no server needs them"
+        ))?;
     }
     let verdict = if live.is_sound() { "sound" } else { "damaged" };
     output.line(format_args!(
@@ -125,11 +131,6 @@ fn record_line(finding: &Finding) -> Option<Json> {
         }
         Ok(Record::Delete(id)) => json!({"record": "delete", "id": id.0}),
         Ok(Record::Mark(oldest)) => json!({"record": "mark", "oldest": oldest}),
-        Ok(Record::Copies) => json!({"record": "copies"}),
-        Ok(Record::Taken(next, files)) => {
-            let numbers = files.iter().map(|(number, _)| *number);
-            json!({"record": "taken", "next-id": next.0, "files": numbers.collect::<Vec<_>>()})
-        }
         Err(id) => json!({"record": "not whole", "id": id.0}),
     };
     let mut placed = json!({"file": at.name(), "offset": at.offset});
@@ -197,7 +198,8 @@ fn read(
         );
         return Err(Failure::Missing(nothing));
     }
-    live.clash = theirs.must_be_new(|id| live.jobs.contains_key(&id)).err();
+    let may_clash = inspection.has_log();
+    live.clash = may_clash.then(|| theirs.must_be_empty().err()).flatten();
     let unknown = live.unknown.iter();
     let lost = unknown.map(|id| format!("job {id} is lost: no record says what it was"));
     let kept = theirs
@@ -226,7 +228,6 @@ impl Live {
         match finding {
             Finding::Record(_, record) => self.apply(record, whole),
             Finding::Theirs(..) => self.records += 1,
-            Finding::Discarded(id) => drop(self.jobs.remove(&id)),
             Finding::Flaw(..) | Finding::Refused(_) => self.flaws += 1,
             Finding::Torn(..) | Finding::Obsolete(_) => {}
         }
@@ -259,8 +260,7 @@ impl Live {
                 self.unknown.remove(&id);
                 self.jobs.remove(&id);
             }
-            Record::Taken(JobId(next), _) => self.highest = self.highest.max(next - 1),
-            Record::Mark(_) | Record::Copies => {}
+            Record::Mark(_) => {}
         }
     }
 }
@@ -293,7 +293,7 @@ fn in_words(finding: &Finding) -> Option<String> {
             return Some(format!("{name}: not needed any more, and not read"));
         }
         Finding::Refused(why) => return Some(why.clone()),
-        Finding::Record(..) | Finding::Theirs(..) | Finding::Discarded(_) => return None,
+        Finding::Record(..) | Finding::Theirs(..) => return None,
     };
     Some(format!("{} at offset {}: {text}", at.name(), at.offset))
 }
@@ -358,39 +358,17 @@ fn repair(inspection: &Inspection, live: Live, new: &Path) -> Outcome<usize> {
         Failure::Refused(log.failure().map_or_else(full, plain))
     };
     let count = live.there().count();
-    let mut jobs = live.jobs;
     // Files are made as they fill up, and what was appended is written then.
-    let write = |jobs: &BTreeMap<_, StoredJob>, id| {
-        let room = log.make_room_to_copy(put_len(&jobs[&id]));
+    for (id, job) in &live.jobs {
+        let room = log.make_room_to_copy(put_len(job));
         room.map_err(|_| failed())?;
-        log.append(&[Change::Put(id)], jobs);
-        Ok(())
-    };
-    jobs.keys().try_for_each(|id| write(&jobs, *id))?;
+        log.append(&[Change::Put(*id)], &live.jobs);
+    }
     // A server must not give an id twice, even if its job is deleted.
     let next = inspection.next_id().0.max(live.highest.saturating_add(1));
-    let id = JobId(next - 1);
-    if id.0 > 0 && !jobs.contains_key(&id) {
-        jobs.insert(id, ghost(id));
-        write(&jobs, id)?;
-        log.append(&[Change::Delete(id, jobs[&id].lengths())], &jobs);
-    }
+    log.begin_at(JobId(next)).map_err(|_| failed())?;
     log.close().map_err(|_| failed())?;
     Ok(count)
-}
-
-/// A job whose only purpose is to use up an id.
-fn ghost(id: JobId) -> StoredJob {
-    StoredJob {
-        fields: JobFields {
-            id,
-            ttr: Seconds(1),
-            ..JobFields::default()
-        },
-        tube: TubeName::default(),
-        options: None,
-        body: Body::new(b""),
-    }
 }
 
 /// Writes the jobs for beanstalkd 1.12. Its server has them as they are here if

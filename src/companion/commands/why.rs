@@ -144,6 +144,9 @@ fn of_server(stats: &Facts) -> Option<String> {
                     let keys = counted(keys, "unique key");
                     format!("{text} Deleted jobs have left {keys} taken.")
                 }
+                _ if why == Refusal::DiskFull => {
+                    format!("{text} Files binlog.*.taken in its directory may be removed.")
+                }
                 _ => text,
             }
         }
