@@ -155,7 +155,8 @@ fn the_alert_rules_and_the_dashboard_name_metrics_that_exist() {
 #[test]
 fn each_of_several_servers_has_a_label_and_the_number_of_tubes_is_bounded() {
     on_each_server(&[], |scene| {
-        let (other, dead) = (Scene::ours(), Port::reserve(0).expect("a free port").number);
+        let (other, nobody) = (Scene::ours(), Port::reserve(0).expect("a free port"));
+        let dead = nobody.number;
         scene.tell("$ beanpole put -q -t mail x; beanpole pause default 0");
         let [one, two] = [&scene, &other].map(Scene::address);
         let text = scene.out(&format!(

@@ -1,6 +1,6 @@
 //! The program on a terminal: a pseudo-terminal whose screen is kept as text.
 
-use ::support::{eventually, prepare, until};
+use ::support::{eventually, prepare, run_by, until};
 use nix::pty::{OpenptyResult, Winsize, openpty};
 use std::fs::File;
 use std::io::{Read, Write};
@@ -35,16 +35,7 @@ impl Screen {
         // In a session of its own, of which this is the terminal, so that it
         // hears of a new size.
         let mut session = Command::new("setsid");
-        session
-            .arg("-c")
-            .arg(command.get_program())
-            .args(command.get_args());
-        session.envs(
-            command
-                .get_envs()
-                .filter_map(|(name, value)| Some((name, value?))),
-        );
-        session.current_dir(command.get_current_dir().expect("a folder"));
+        run_by(session.arg("-c"), command);
         session.stdin(stdio()).stdout(stdio()).stderr(stdio());
         let child = session.spawn().expect("the program starts");
         let empty = vt100::Parser::new(size(rows), size(columns), 0);

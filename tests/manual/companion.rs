@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
-use support::{Folder, Server, beanstalkd, left_out, source, text_of};
+use support::{Folder, Server, beanstalkd, command, left_out, source, text_of};
 
 const BEANPOLE: &str = env!("CARGO_BIN_EXE_beanpole");
 pub(super) const PAGE: &str = include_str!("../../man/beanpole.1");
@@ -28,7 +28,7 @@ fn sections() -> Vec<(&'static str, Vec<&'static str>)> {
 }
 
 fn help(arguments: &[&str]) -> String {
-    let output = Command::new(BEANPOLE)
+    let output = command(BEANPOLE)
         .arg("help")
         .args(arguments)
         .output()
@@ -207,12 +207,12 @@ fn examples_show_what_a_shell_shows() {
 }
 
 /// What a shell says to this, without what cannot be seen at the ends of lines.
-pub(super) fn play(server: &Server, folder: &Path, command: &str) -> String {
+pub(super) fn play(server: &Server, folder: &Path, typed: &str) -> String {
     let mut path = Path::new(BEANPOLE).parent().unwrap().as_os_str().to_owned();
     path.push(":");
     path.push(std::env::var_os("PATH").unwrap());
-    let output = Command::new("sh")
-        .args(["-c", &format!("{{ {command}\n}} 2>&1")])
+    let output = command("sh")
+        .args(["-c", &format!("{{ {typed}\n}} 2>&1")])
         .env("PATH", path)
         .env("BEANPOLE_ADDR", format!("127.0.0.1:{}", server.port()))
         .env("XDG_STATE_HOME", folder)

@@ -18,7 +18,7 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use support::Port;
-use support::{Client, Folder, PROGRAM, Server, as_root, beanstalkd, left_out, run};
+use support::{Client, Folder, PROGRAM, Server, as_root, beanstalkd, left_out, patience, run};
 
 /// The status with which the daemon refuses to start, and the last line that it
 /// says.
@@ -213,6 +213,8 @@ fn a_second_server_waits_without_listening_and_takes_over() {
     let port = reserved.number;
     let notify = directory.join("notify");
     let manager = UnixDatagram::bind(&notify).expect("a socket");
+    let bounded = manager.set_read_timeout(Some(patience()));
+    bounded.expect("a socket");
     let mut command = Command::new(&*PROGRAM);
     command
         .args(options)
@@ -339,7 +341,9 @@ fn a_clock_that_is_behind_is_reported_and_makes_no_delay_longer() {
     opened.binlog.append(&[Change::Put(JobId(1))], &jobs);
     opened.binlog.close().expect("it is kept");
     drop(opened);
-    let daemon = Server::start(["-b", directory.text()]);
+    // Another test may have started a process at this moment, which has a copy of our lock
+    // until it begins its program.
+    let daemon = Server::start(["-b", directory.text(), "--wait"]);
     daemon.log_line("s behind the newest change in the binlog");
     let mut client = daemon.connect();
     client.exchange("reserve-with-timeout 50", "RESERVED 1 3\r\njob");

@@ -5,7 +5,7 @@
 use nix::sys::signal::Signal;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
-use support::{Client, Folder, Resource, Server, eventually, put};
+use support::{Client, Folder, Resource, Server, eventually, patience, put};
 
 const MIB: usize = 1 << 20;
 
@@ -280,6 +280,7 @@ fn a_stopping_server_gives_no_client_a_job_that_another_one_holds() {
     let mut worker = server.connect();
     assert_eq!(worker.reserve().id, id);
     let mut late = UnixStream::connect(&path).expect("a server");
+    late.set_read_timeout(Some(patience())).expect("a socket");
     // This makes the server's buffer for this client large, so that it reads
     // what follows at once.
     late.write_all(&b"ignore default\r\n".repeat(500)).unwrap();

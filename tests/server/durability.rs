@@ -78,6 +78,8 @@ fn a_server_killed_under_load_loses_nothing_acknowledged() {
         for round in 0..4 {
             let daemon = Server::start(options.iter().copied());
             thread::scope(|scope| {
+                // If this fails, the server ends here, and then its clients do.
+                let daemon = daemon;
                 for (number, known) in known.iter_mut().enumerate() {
                     let client = daemon.connect();
                     scope.spawn(move || work(client, number * 100 + round * 13, known));
@@ -88,8 +90,8 @@ fn a_server_killed_under_load_loses_nothing_acknowledged() {
                     client.count("binlog-records-written") > written
                 });
                 daemon.signal(Signal::SIGKILL);
+                daemon.wait();
             });
-            daemon.wait();
             let daemon = Server::start(options.iter().copied());
             let mut client = daemon.connect();
             for Known { id, body, states } in known.iter_mut().flatten() {

@@ -2,7 +2,7 @@
 //! when there is enough again.
 
 use nix::sys::signal::Signal;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::unix::net::UnixDatagram;
 use std::thread;
@@ -60,10 +60,10 @@ fn short_lived_clients_start_hardly_more_threads_than_clients_are_allowed() {
     let at_first = threads(&daemon).expect("a number");
     let come_and_go = || {
         for _ in 0..1000 {
-            let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
+            let mut client = Client::connect(port);
             // There may be too many at the moment.
-            let (Ok(()) | Err(_)) = stream.write_all(b"use a\r\n");
-            let (Ok(_) | Err(_)) = BufReader::new(stream).read_line(&mut String::new());
+            let (Ok(()) | Err(_)) = client.try_send("use a\r\n");
+            client.lines(1);
         }
     };
     let peak = thread::scope(|scope| {

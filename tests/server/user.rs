@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::fs::Permissions;
 use std::net::TcpListener;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::process::Command;
 use support::Port;
 use support::{Client, Folder, PROGRAM, Server, as_root, run, run_command, shell};
 
@@ -27,15 +28,15 @@ fn a_server_that_is_not_root_cannot_change_its_user() {
     }
     let directory = Folder::new();
     let program = directory.join("beanpoled");
-    std::fs::copy(&*PROGRAM, &program).expect("it can be copied");
+    // Not by this process: a file that is open for writing, also in a copy of it that another
+    // test has just made, cannot be run.
+    let copied = Command::new("cp").arg(&*PROGRAM).arg(&program).status();
+    assert!(copied.is_ok_and(|status| status.success()));
     std::fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).expect("root may");
     let nobody = User::from_name("nobody").expect("readable");
     let group = nobody.expect("a user").gid.to_string();
-    let line = format!(
-        "exec setpriv --reuid nobody --regid $1 --clear-groups {} -p 0 -u $2",
-        program.display()
-    );
-    let start = |group, user| Server::spawn(&mut shell(&line, [group, user]));
+    let line = r#"exec setpriv --reuid nobody --regid $1 --clear-groups "$COPY" -p 0 -u $2"#;
+    let start = |group, user| Server::spawn(shell(line, [group, user]).env("COPY", &program));
     start(&group, "nobody").log_line("listening on");
     for (group, user) in [(&*group, "daemon"), ("1", "nobody")] {
         let error = format!("-u {user}: becoming the user: Operation not permitted");
@@ -55,12 +56,8 @@ fn root_becomes_the_user_with_all_its_groups_and_no_other() {
     let groups = "root:x:0:\nworkers:x:4002:\nprinters:x:4003:worker\nothers:x:4004:root\n";
     std::fs::write(&passwd, users).expect("a file");
     std::fs::write(&group, groups).expect("a file");
-    let line = format!(
-        r#"mount --bind {} /etc/passwd && mount --bind {} /etc/group && exec "$0" "$@""#,
-        passwd.display(),
-        group.display()
-    );
-    let line = format!("exec unshare -m sh -c '{line}' \"$0\" \"$@\"");
+    let line = r#"mount --bind "$USERS" /etc/passwd && mount --bind "$GROUPS_OF" /etc/group"#;
+    let line = format!(r#"exec unshare -m sh -c '{line} && exec "$0" "$@"' "$0" "$@""#);
     let (socket, place) = (directory.join("socket"), directory.socket("socket"));
     // Only root may bind such a port.
     let reserved = (600..1024).find_map(|number| Port::reserve(number).ok());
@@ -78,7 +75,8 @@ fn root_becomes_the_user_with_all_its_groups_and_no_other() {
     ];
     let access = ["--socket-mode", "0660", "--socket-group", "others"];
     let options = options.into_iter().chain(access);
-    let daemon = Server::spawn(&mut shell(&line, options));
+    let mut shell = shell(&line, options);
+    let daemon = Server::spawn(shell.env("USERS", passwd).env("GROUPS_OF", group));
     // The daemon has bound the port and the socket in root's directory while it
     // was root.
     assert_eq!(daemon.port(), port);

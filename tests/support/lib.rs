@@ -23,11 +23,14 @@ pub mod watched;
 pub use client::{Client, Job, put};
 pub use port::Port;
 pub use random::Random;
-pub use server::{PROGRAM, Resource, Server, prepare, program, run, run_command, shell};
+pub use server::{
+    PROGRAM, Resource, Server, command, prepare, program, run, run_by, run_command, shell,
+};
 
 use std::cell::Cell;
 use std::fs::OpenOptions;
 use std::io::Write;
+use std::net::{Ipv6Addr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::LazyLock;
@@ -140,6 +143,16 @@ pub fn as_root() -> bool {
 pub fn is_mighty() -> bool {
     let try_it = || Command::new("unshare").args(["-m", "true"]).output();
     nix::unistd::geteuid().is_root() && try_it().is_ok_and(|tried| tried.status.success())
+}
+
+/// Whether this machine has IPv6. Otherwise the test is left out.
+#[track_caller]
+pub fn has_ipv6() -> bool {
+    let has_it = UdpSocket::bind((Ipv6Addr::LOCALHOST, 0)).is_ok();
+    if !has_it {
+        left_out("IPv6");
+    }
+    has_it
 }
 
 /// The beanstalkd that the environment variable `BEANSTALKD` names, or the one that is

@@ -42,6 +42,40 @@ pub fn program(name: &str) -> PathBuf {
     program
 }
 
+/// A command that hears nothing of what the person who starts the tests likes: colours, the
+/// width of lines, a language, an editor, servers.
+pub fn command(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(program);
+    for name in [
+        "BEANPOLE_ADDR",
+        "BEANPOLE_SERVERS",
+        "COLUMNS",
+        "EDITOR",
+        "LANGUAGE",
+        "LINES",
+        "NO_COLOR",
+        "VISUAL",
+        "XDG_STATE_HOME",
+    ] {
+        command.env_remove(name);
+    }
+    command.env("LC_ALL", "C.UTF-8").env("TERM", "xterm");
+    command
+}
+
+/// Has `command`, which runs what its last arguments name, run this other one in its folder
+/// and with its variables.
+pub fn run_by<'a>(command: &'a mut Command, other: &Command) -> &'a mut Command {
+    command.arg(other.get_program()).args(other.get_args());
+    for (name, value) in other.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    command.current_dir(other.get_current_dir().expect("a folder"))
+}
+
 /// Makes what the processes of a test inherit the same wherever the tests run. Called
 /// by all that start one.
 ///
@@ -334,7 +368,7 @@ pub fn run_command(command: &mut Command) -> (i32, String, String) {
 
 /// A line of shell, in which `"$0" "$@"` is our server with these options.
 pub fn shell<'a>(line: &str, options: impl IntoIterator<Item = &'a str>) -> Command {
-    let mut shell = Command::new("sh");
+    let mut shell = command("sh");
     let options = options.into_iter().map(OsStr::new);
     shell.args(["-c", line, &PROGRAM]).args(options);
     shell

@@ -14,7 +14,9 @@
 //! not end its last line. Lines that begin with `# ` are comments.
 
 use crate::story::lines_fit;
-use crate::{Folder, Port, Server, beanstalkd, eventually, left_out, patience, program};
+use crate::{
+    Folder, Port, Server, beanstalkd, command, eventually, left_out, patience, program, run_by,
+};
 use std::env;
 use std::fs::{self, create_dir};
 use std::ops::Deref;
@@ -138,17 +140,15 @@ impl Scene {
         let own = program("beanpole").with_file_name("");
         let inherited = env::var_os("PATH").unwrap_or_default();
         let path = env::join_paths([own].into_iter().chain(env::split_paths(&inherited)));
-        let mut shell = Command::new("sh");
+        let mut shell = command("sh");
         shell.args(["-c", commands]).current_dir(self.folder.path());
         shell.env("PATH", path.expect("a path without colons"));
         shell.env("BEANPOLE_ADDR", self.address());
         shell.env("PORT", self.port.to_string());
-        // Nothing of the person who starts the tests.
-        shell.env("HOME", self.folder.path()).env_remove("VISUAL");
-        shell
-            .env("TMPDIR", self.folder.path())
-            .env_remove("COLUMNS");
-        shell.env_remove("XDG_STATE_HOME").stdin(Stdio::null());
+        for name in ["HOME", "TMPDIR"] {
+            shell.env(name, self.folder.path());
+        }
+        shell.stdin(Stdio::null());
         shell
     }
 
@@ -157,17 +157,7 @@ impl Scene {
         let shell = self.shell(commands);
         let mut bounded = Command::new("timeout");
         bounded.arg(patience().as_secs().max(1).to_string());
-        bounded.arg(shell.get_program()).args(shell.get_args());
-        bounded.envs(
-            shell
-                .get_envs()
-                .filter_map(|(name, value)| Some((name, value?))),
-        );
-        for (name, _) in shell.get_envs().filter(|(_, value)| value.is_none()) {
-            bounded.env_remove(name);
-        }
-        bounded.current_dir(self.folder.path());
-        bounded.output().expect("a shell")
+        run_by(&mut bounded, &shell).output().expect("a shell")
     }
 
     /// What these commands write to their standard output and to their standard error.
