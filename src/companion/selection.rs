@@ -82,13 +82,13 @@ impl Conditions {
             jobs.retain(|job| self.want(job));
             let parts = &self.parts;
             if !parts.is_empty() {
-                let mut found = Vec::new();
-                each_body(client, jobs, |job, body| {
-                    let has = |part: &OsString| contains(&body, part.as_bytes());
-                    found.extend(parts.iter().all(has).then_some(job));
+                let mut wanted = Vec::new();
+                each_body(client, jobs, |job, found| {
+                    let has = |part: &OsString| contains(&found.body, part.as_bytes());
+                    wanted.extend(parts.iter().all(has).then_some(job));
                     Ok(())
                 })?;
-                jobs = found;
+                jobs = wanted;
             }
             jobs.truncate(left);
             left -= jobs.len();

@@ -3,9 +3,11 @@
 //! bound.
 
 use super::screen::Screen;
-use super::support::listen;
+use super::support::{listen, on_each_server};
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use support::session::Scene;
 
@@ -168,5 +170,133 @@ fn a_reply_announced_above_its_bound_is_refused_at_once() {
             .concat()
             .contains("9999999999999 bytes, more than");
         assert!(refused, "{command}: {said} {error}");
+    }
+}
+
+/// What a server without lists says, but for the jobs.
+fn plain(line: &str) -> Vec<u8> {
+    let word = line.split(' ').next().unwrap_or_default();
+    match word {
+        "use" => b"USING default\r\n".to_vec(),
+        "ignore" | "watch" => b"WATCHING 1\r\n".to_vec(),
+        "touch" => b"TOUCHED\r\n".to_vec(),
+        "delete" => b"DELETED\r\n".to_vec(),
+        "reserve-with-timeout" | "reserve" => b"RESERVED 1 1\r\nx\r\n".to_vec(),
+        "list-tubes" => document("---\n- default\n"),
+        "stats" => document("---\nid: 1\ncurrent-jobs-ready: 1\ncmd-put: 1\n"),
+        "stats-tube" => document("---\nname: default\ncurrent-jobs-ready: 1\n"),
+        "stats-job" => document(JOB),
+        _ => b"UNKNOWN_COMMAND\r\n".to_vec(),
+    }
+}
+
+const JOB: &str = "---\nid: 1\ntube: default\nstate: ready\npri: 0\nage: 0\ndelay: 0\nttr: 60\n";
+
+/// The same, with lists that never end, without anything in them or with much.
+fn endless(what: &'static str) -> impl Fn(&str) -> Vec<u8> + Clone {
+    move |line| {
+        let words: Vec<&str> = line.split(' ').collect();
+        match words[..] {
+            [
+                "list-tube-stats" | "list-connections" | "list-jobs",
+                from,
+                ..,
+            ] => {
+                let next = from.parse::<u64>().map_or(0, |from| from.wrapping_add(1));
+                let from = from.to_owned();
+                let item = what.replace("FROM", &from);
+                document(&format!("---\nall:\n{item}next: {next}\n"))
+            }
+            _ => plain(line),
+        }
+    }
+}
+
+const TUBE: &str = "- {name: tFROM, current-jobs-ready: 1000, id: FROM}\n";
+
+#[test]
+fn a_list_without_an_end_ends_no_sight_of_another_server() {
+    let good = Scene::ours();
+    good.tell("$ beanpole put -q -t mail x");
+    for item in ["", TUBE] {
+        let scene = &answering(endless(item));
+        let both = &format!("-a {} -a {}", scene.address(), good.address());
+        thread::scope(|scope| {
+            for command in ["tubes", "why", "clients", "stats default", "metrics", "top"] {
+                scope.spawn(move || {
+                    let (said, error) = scene.said(&format!("beanpole --timeout 0.3 {command}"));
+                    let told = [said, error].concat();
+                    // It may just be asked for more when the time is over.
+                    let is_ended = told.contains("no end") || told.contains("no reply within");
+                    assert!(is_ended, "{command}: {told}");
+                });
+            }
+            for command in ["tubes", "why", "stats mail", "metrics", "top"] {
+                let good = &good;
+                scope.spawn(move || {
+                    let line = format!("beanpole --timeout 1 {both} {command}");
+                    let (said, error) = good.said(&line);
+                    assert!(said.contains("mail"), "{command}: {said} {error}");
+                });
+            }
+        });
+    }
+}
+
+#[test]
+fn a_walk_through_jobs_without_an_end_ends() {
+    let scene = answering(endless(""));
+    let (_, error) = scene.said("beanpole dump");
+    assert!(
+        error.contains("the server's list of jobs has no end"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_body_of_which_little_is_wanted_takes_little_memory() {
+    let large = |line: &str| match line.split(' ').next() {
+        // It goes on for ever.
+        Some("peek" | "peek-ready") => b"FOUND 1 1073741824\r\n".to_vec(),
+        _ => plain(line),
+    };
+    let scene = answering(large);
+    for command in ["why", "metrics --age", "top"] {
+        let (said, error) = scene.said(&in_little_memory(command));
+        let told = [said, error].concat();
+        assert!(!told.contains("memory allocation"), "{command}: {told}");
+        assert!(
+            told.contains("is not of the beanstalk protocol"),
+            "{command}: {told}"
+        );
+    }
+}
+
+#[test]
+fn a_large_body_is_no_reason_not_to_answer() {
+    on_each_server(&["-z", "300000000"], |scene| {
+        scene.tell("$ head -c 200000000 /dev/zero | beanpole put -t mail\n1");
+        let why = scene.out(&in_little_memory("why"));
+        assert_eq!(why, "mail: Nobody watches it; 1 job is ready.\n");
+        let top = scene.out(&in_little_memory("top"));
+        assert!(top.contains("mail"), "{top}");
+    });
+}
+
+#[test]
+fn a_worker_outlives_statistics_that_are_none() {
+    for wrong in [
+        "x".repeat(1 << 22),
+        format!("---\n{}", "k: v\n".repeat(1 << 18)),
+        "---\n".into(),
+    ] {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let scene = answering(move |line| match line.split(' ').next() {
+            Some("stats-job") if asked.fetch_add(1, Ordering::SeqCst) == 0 => document(&wrong),
+            _ => plain(line),
+        });
+        let (said, error) = scene.said("beanpole work -n 1 -- cat");
+        assert_eq!(said, "x", "{error}");
+        assert!(error.contains("beanpole work: job 1: "), "{error}");
     }
 }

@@ -8,6 +8,7 @@ use crate::command::{INPUT, Invocation, Run, Tubes};
 use crate::failure::{Failure, Outcome, Status};
 use crate::remote::finder::{self, MOST, each_body, jobs_to_put};
 use crate::remote::form::{DUMP_VERSION, Line, Source, job_to_json};
+use crate::remote::reply::LARGEST_BODY;
 use crate::remote::tubes::stats_of;
 use crate::remote::{NewJob, Scope, State, Writer};
 use crate::signals::interrupts;
@@ -55,9 +56,9 @@ impl Run for Dump {
         let mut count = 0u64;
         for some in ids.chunks(MOST) {
             let there = jobs_to_put(&mut client, some)?;
-            each_body(&mut client, there, |job, body| {
+            each_body(&mut client, there, |job, found| {
                 count += 1;
-                write(job_to_json(job.id, Some(&job.all), &body))
+                write(job_to_json(job.id, Some(&job.all), &found.body))
             })?;
             progress.add(some.len() as u64);
         }
@@ -102,15 +103,20 @@ impl Run for Load {
         let path = self.file.as_deref().unwrap_or(INPUT.as_ref());
         let note = self.note.as_deref();
         let from = note.map_or(Ok(1), noted)?;
-        let source = Source::open(path, true)?;
+        let mut source = Source::open(path, true)?;
         let mut client = invocation.connect()?;
-        let told = client.server_stats()?.number("max-job-size");
+        // A server may not say it.
+        let largest = match client.server_stats()?.number("max-job-size") {
+            0 => LARGEST_BODY,
+            told => told.min(LARGEST_BODY),
+        };
+        // An escape of JSON takes six bytes for one, and there are other keys.
+        source.longest = largest * 6 + (1 << 16);
         let mut dump = Loading {
             source,
             from,
             tube: self.tube,
-            // A server may not say it.
-            largest: if told > 0 { told } else { u64::MAX },
+            largest,
             writer: Writer::new(client),
             batch: Vec::new(),
             first: 0,
@@ -209,7 +215,11 @@ enum Next {
 impl Loading {
     /// Reads a line. If it is a job that is wanted, it is added to the batch.
     fn next(&mut self) -> Outcome<Next> {
-        let Some(text) = self.source.read_next()? else {
+        let text = match self.source.read_next() {
+            Err(Failure::Refused(reason)) => return Ok(Next::Fault(reason)),
+            text => text?,
+        };
+        let Some(text) = text else {
             let flaw = "the end is missing: the dump was cut short".to_owned();
             return match self.source.number {
                 0 => self.refused(NO_DUMP),

@@ -6,7 +6,7 @@ use crate::failure::{Outcome, Status};
 use crate::remote::client::job;
 use crate::remote::finder::each_body;
 use crate::remote::form::{Bodies, job_line, job_titles, job_to_json};
-use crate::remote::{Client, JobFacts, Scope, State};
+use crate::remote::{Client, Job, JobFacts, Scope, State};
 use crate::selection::{Conditions, state};
 use crate::text::output::{Output, complain, width};
 use crate::values::parse;
@@ -72,20 +72,20 @@ impl Table<'_> {
             self.has_rows |= !jobs.is_empty();
             return jobs.iter().try_for_each(|job| self.output.line(job.id));
         }
-        each_body(client, jobs, |job, body| self.row(job, &body))
+        each_body(client, jobs, |job, found| self.row(job, &found))
     }
 
-    fn row(&mut self, mut job: JobFacts, body: &[u8]) -> Outcome<()> {
+    fn row(&mut self, mut job: JobFacts, found: &Job) -> Outcome<()> {
         let is_first = !std::mem::replace(&mut self.has_rows, true);
         if self.ls.json {
-            job.all.add_missing("size", body.len());
-            let json = job_to_json(job.id, Some(&job.all), body);
+            job.all.add_missing("size", found.size);
+            let json = job_to_json(job.id, Some(&job.all), &found.body);
             return self.output.json(&json);
         }
         if is_first {
             self.output.line(job_titles(self.is_of_one))?;
         }
-        let line = job_line(&job, body, self.is_of_one, self.width);
+        let line = job_line(&job, found, self.is_of_one, self.width);
         self.output.line(line)
     }
 }

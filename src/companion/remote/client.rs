@@ -7,6 +7,7 @@
 //! lost.
 
 use crate::failure::{Failure, Outcome, plain};
+use crate::remote::reply::{Bounds, LARGEST_DOCUMENT};
 use crate::remote::{Address, Facts, Job, JobFacts, RawReply, Reply, Server, State, facts};
 use crate::signals::timeout_until;
 use beanpole::protocol::{JobId, TubeName};
@@ -28,6 +29,17 @@ const WINDOW: usize = 1000;
 /// No more requests are queued while this many bytes wait to be sent.
 const WINDOW_BYTES: usize = 1 << 18;
 
+/// How many times longer than one reply all replies to some questions may take together.
+const MANY: u32 = 6;
+/// How many bytes they may have together: those about 400,000 tubes.
+const MANY_BYTES: u64 = 1 << 28;
+/// The largest document but for a list of the names of tubes, and the largest dictionary.
+const DOCUMENT: u64 = 1 << 22;
+const DICTIONARY: usize = 1 << 16;
+
+/// What is said of a server that exceeds one of these.
+const NO_END: &str = "its answers come to no end";
+
 /// An open connection.
 pub struct Client {
     pub address: Address,
@@ -37,11 +49,17 @@ pub struct Client {
     is_heard: bool,
     /// When it waits for none any more.
     until: Option<Instant>,
+    /// How many bytes of the server were kept, and how many may be.
+    received: u64,
+    most: u64,
+    pub bounds: Bounds,
     /// Whether the server has beanpoled's extensions, once this was asked.
     is_extended: Option<bool>,
     stream: TcpStream,
     /// Bytes that were received and not parsed yet.
     input: VecDeque<u8>,
+    /// How many bytes to come are the end of a body that nobody wants.
+    unwanted: usize,
     /// Bytes that have to be sent.
     output: VecDeque<u8>,
 }
@@ -71,6 +89,13 @@ impl Client {
             patience,
             is_heard: false,
             until: None,
+            received: 0,
+            most: u64::MAX,
+            bounds: Bounds {
+                document: DOCUMENT,
+                body: u64::MAX,
+            },
+            unwanted: 0,
             is_extended: None,
         })
     }
@@ -101,6 +126,24 @@ impl Client {
             }
         }
         Err(Failure::Unreachable(reasons.join("; ")))
+    }
+
+    /// Asks questions whose replies come to their end, whatever the server sends: together
+    /// they may have a bounded time and a bounded size, and of each body only this many
+    /// bytes are kept.
+    pub fn within<T>(
+        &mut self,
+        body: u64,
+        ask: impl FnOnce(&mut Client) -> Outcome<T>,
+    ) -> Outcome<T> {
+        let before = (self.until, self.most, self.bounds);
+        let until = Instant::now() + self.patience * MANY;
+        self.until = Some(self.until.map_or(until, |own| own.min(until)));
+        self.most = self.most.min(self.received.saturating_add(MANY_BYTES));
+        self.bounds.body = body;
+        let answer = ask(self);
+        (self.until, self.most, self.bounds) = before;
+        answer
     }
 
     /// Queues a request of one line; CR LF is added.
@@ -212,6 +255,10 @@ impl Client {
             if let Some(reply) = self.take_reply()? {
                 return Ok(Event::Reply(reply));
             }
+            // Bytes may come for ever.
+            if self.until.is_some_and(|until| until <= Instant::now()) {
+                return Err(self.lost(NO_END));
+            }
             let mut interest = PollFlags::POLLIN;
             if !self.output.is_empty() {
                 interest |= PollFlags::POLLOUT;
@@ -240,12 +287,14 @@ impl Client {
 
     /// The next reply, if all of it is there.
     fn take_reply(&mut self) -> Outcome<Option<RawReply>> {
-        let parsed =
-            RawReply::parse(self.input.make_contiguous()).map_err(|reason| self.lost(reason))?;
-        Ok(parsed.map(|(reply, length)| {
-            self.input.drain(..length);
-            reply
-        }))
+        let parsed = RawReply::parse(self.input.make_contiguous(), self.bounds);
+        Ok(parsed
+            .map_err(|reason| self.lost(reason))?
+            .map(|(reply, length)| {
+                self.unwanted = length.saturating_sub(self.input.len());
+                self.input.drain(..length - self.unwanted);
+                reply
+            }))
     }
 
     fn send_some(&mut self) -> Outcome<()> {
@@ -266,8 +315,14 @@ impl Client {
             Ok(0) => Err(self.ended("the server closed the connection")),
             Ok(count) => {
                 self.is_heard = true;
-                self.input.extend(&buffer[..count]);
-                Ok(())
+                let unwanted = self.unwanted.min(count);
+                self.unwanted -= unwanted;
+                self.input.extend(&buffer[unwanted..count]);
+                self.received += (count - unwanted) as u64;
+                match self.received > self.most {
+                    true => Err(self.lost(NO_END)),
+                    false => Ok(()),
+                }
             }
             Err(error) if is_passing(&error) => Ok(()),
             Err(error) => Err(self.ended(error)),
@@ -381,7 +436,10 @@ impl Client {
 
     /// All tubes, sorted by name.
     pub fn tubes(&mut self) -> Outcome<Vec<TubeName>> {
-        match self.call("list-tubes")? {
+        let document = std::mem::replace(&mut self.bounds.document, LARGEST_DOCUMENT);
+        let reply = self.call("list-tubes");
+        self.bounds.document = document;
+        match reply? {
             Reply::Ok(document) => {
                 let mut tubes = facts::tubes(&document).map_err(|reason| self.lost(reason))?;
                 tubes.sort();
@@ -412,7 +470,10 @@ pub fn facts(asked: &str, reply: Reply) -> Outcome<Option<Facts>> {
     match reply {
         Reply::Ok(document) => {
             let wrong = |reason| Failure::Unreachable(format!("{asked}: {reason}"));
-            Facts::parse(&document).map(Some).map_err(wrong)
+            match document.len() {
+                ..=DICTIONARY => Facts::parse(&document).map(Some).map_err(wrong),
+                size => Err(wrong(format!("{size} bytes are no statistics"))),
+            }
         }
         Reply::NotFound => Ok(None),
         other => Err(Failure::unexpected(asked, &other)),

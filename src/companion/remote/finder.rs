@@ -52,6 +52,8 @@ impl Scope {
 
 /// The highest number of jobs or connections that one request asks for.
 pub const MOST: usize = 1000;
+/// How many requests a walk may take: as many as for 262 million jobs.
+const MOST_PAGES: u32 = 1 << 18;
 /// How many ids are asked for at once where jobs are searched for.
 const BLOCK: u64 = 1000;
 /// How many ids beyond the known ones are asked for before the search gives up.
@@ -106,7 +108,8 @@ pub fn first(client: &mut Client, tube: &TubeName, state: State) -> Outcome<Opti
     }
     let line = format!("peek-{}", state.name());
     client.use_tube(tube)?;
-    let reply = client.call(&line)?;
+    // Only its id is wanted.
+    let reply = client.within(0, |client| client.call(&line))?;
     job(&line, reply)
 }
 
@@ -149,6 +152,8 @@ pub fn around(client: &mut Client, id: u64) -> Outcome<Vec<JobFacts>> {
 /// job that stays exactly once.
 pub struct Walk {
     scope: Scope,
+    /// How many requests more may show jobs: no server has so many.
+    left: u32,
     /// It goes on with the job of this id, or the next one after it; `None` at
     /// the end.
     pub next: Option<JobId>,
@@ -160,6 +165,7 @@ impl Walk {
     pub fn begin(client: &mut Client, scope: &Scope) -> Outcome<Option<Walk>> {
         Ok(client.is_extended()?.then(|| Walk {
             scope: scope.clone(),
+            left: MOST_PAGES,
             next: Some(JobId(0)),
         }))
     }
@@ -172,6 +178,9 @@ impl Walk {
             return Ok(Vec::new());
         };
         let line = self.line(from, most);
+        self.left = self.left.checked_sub(1).ok_or_else(|| {
+            Failure::Unreachable(format!("{line}: the server's list of jobs has no end"))
+        })?;
         let reply = client.call(&line)?;
         let (jobs, next) = in_list(&line, reply)?;
         self.next = next.map(JobId).filter(|next| *next > from);
@@ -220,15 +229,17 @@ fn listed(client: &mut Client, what: &str, most: usize) -> Outcome<Option<Vec<Fa
     if !client.is_extended()? {
         return Ok(None);
     }
-    let (mut found, mut next) = (Vec::new(), Some(0));
-    while let Some(from) = next.filter(|_| found.len() < most) {
-        let line = format!("{what} {from} {MOST}");
-        let reply = client.call(&line)?;
-        let (page, after) = in_list(&line, reply)?;
-        next = after.filter(|after| *after > from);
-        found.extend(page);
-    }
-    Ok(Some(found))
+    client.within(0, |client| {
+        let (mut found, mut next) = (Vec::new(), Some(0));
+        while let Some(from) = next.filter(|_| found.len() < most) {
+            let line = format!("{what} {from} {MOST}");
+            let reply = client.call(&line)?;
+            let (page, after) = in_list(&line, reply)?;
+            next = after.filter(|after| *after > from);
+            found.extend(page);
+        }
+        Ok(Some(found))
+    })
 }
 
 /// What the server lists in this reply, and the number from which to go on.
@@ -415,20 +426,20 @@ pub fn jobs_to_put(client: &mut Client, ids: &[JobId]) -> Outcome<Vec<JobFacts>>
 pub fn each_body<J: Borrow<JobFacts>>(
     client: &mut Client,
     jobs: impl IntoIterator<Item = J>,
-    mut each: impl FnMut(J, Vec<u8>) -> Outcome<()>,
+    mut each: impl FnMut(J, Job) -> Outcome<()>,
 ) -> Outcome<()> {
     let line = |job: &J| format!("peek {}", job.borrow().id);
     client.each(jobs, line, |one, line, reply| match job(line, reply)? {
-        Some(found) => each(one, found.body),
+        Some(found) => each(one, found),
         None => Ok(()),
     })
 }
 
 /// The jobs among these that still exist, with their bodies.
-pub fn bodies(client: &mut Client, jobs: Vec<JobFacts>) -> Outcome<Vec<(JobFacts, Vec<u8>)>> {
+pub fn bodies(client: &mut Client, jobs: Vec<JobFacts>) -> Outcome<Vec<(JobFacts, Job)>> {
     let mut found = Vec::new();
-    each_body(client, jobs, |job, body| {
-        found.push((job, body));
+    each_body(client, jobs, |job, whole| {
+        found.push((job, whole));
         Ok(())
     })?;
     Ok(found)

@@ -12,7 +12,8 @@
 //! {"beanpole-dump-end":1,"jobs":2}
 //! ```
 
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
+use crate::remote::reply::LARGEST_BODY;
 use crate::remote::{Facts, Job, JobFacts, NewJob, State};
 use crate::text::json::{self, Json, json};
 use crate::text::{Output, beginning, cannot_read, open, output, row, shown, span};
@@ -67,7 +68,7 @@ pub fn job_to_json(id: JobId, facts: Option<&Facts>, body: &[u8]) -> Json {
 
 /// A column of a table of jobs: its name; its width, negative if its text is aligned to
 /// the left; and its text.
-type Column = (&'static str, isize, fn(&JobFacts, &[u8]) -> String);
+type Column = (&'static str, isize, fn(&JobFacts, &Job) -> String);
 
 // The tube is the last one: where all jobs are of one tube, it is left out.
 #[rustfmt::skip]
@@ -78,7 +79,7 @@ static COLUMNS: [Column; 8] = [
     ("age", 5, |job, _| span(job.age)),
     ("left", 5, |job, _| left(job)),
     ("tries", 5, |job, _| job.reserves.to_string()),
-    ("size", 7, |_, body| body.len().to_string()),
+    ("size", 7, |_, found| found.size.to_string()),
     ("tube", -12, |job, _| job.tube.to_string()),
 ];
 
@@ -97,11 +98,11 @@ pub fn job_titles(is_of_one: bool) -> String {
 }
 
 /// A job as a line of it, with its body as far as the width allows, if there is one.
-pub fn job_line(job: &JobFacts, body: &[u8], is_of_one: bool, width: Option<usize>) -> String {
-    let facts = cells(is_of_one, |(.., text)| text(job, body)) + &job.note();
+pub fn job_line(job: &JobFacts, found: &Job, is_of_one: bool, width: Option<usize>) -> String {
+    let facts = cells(is_of_one, |(.., text)| text(job, found)) + &job.note();
     let used = facts.chars().count();
     let width = width.map(|width| width.saturating_sub(used));
-    facts + &beginning(body, width)
+    facts + &beginning(&found.body, width)
 }
 
 fn cells(is_of_one: bool, text: impl Fn(&Column) -> String) -> String {
@@ -196,6 +197,8 @@ pub struct Source {
     has_lines: bool,
     /// How many were read.
     pub number: u64,
+    /// How many bytes one may have.
+    pub longest: u64,
 }
 
 impl Source {
@@ -206,16 +209,18 @@ impl Source {
             reader: BufReader::with_capacity(1 << 20, reader),
             has_lines,
             number: 0,
+            longest: LARGEST_BODY,
         })
     }
 
     /// The next one, with its end.
     pub fn read_next(&mut self) -> Outcome<Option<Vec<u8>>> {
         let mut bytes = Vec::new();
+        let mut some = (&mut self.reader).take(self.longest.saturating_add(1));
         let read = if self.has_lines {
-            self.reader.read_until(b'\n', &mut bytes)
+            some.read_until(b'\n', &mut bytes)
         } else {
-            self.reader.read_to_end(&mut bytes)
+            some.read_to_end(&mut bytes)
         };
         let count = read.map_err(|error| cannot_read(&self.name, error))?;
         // An empty source without lines is one empty body.
@@ -223,6 +228,10 @@ impl Source {
             return Ok(None);
         }
         self.number += 1;
+        if bytes.len() as u64 > self.longest {
+            let (place, most) = (self.place(), self.longest);
+            return Failure::refused(format!("{place} has more than {most} bytes"));
+        }
         Ok(Some(bytes))
     }
 

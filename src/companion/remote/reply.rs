@@ -15,7 +15,7 @@ use std::fmt;
 pub struct RawReply {
     /// The line, without CR LF.
     pub line: Vec<u8>,
-    /// The chunk after the line, without CR LF.
+    /// The chunk after the line, without CR LF, or as much of it as was wanted.
     pub chunk: Option<Vec<u8>>,
 }
 
@@ -58,7 +58,10 @@ pub enum Reply {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {
     pub id: JobId,
+    /// As much of the body as was wanted.
     pub body: Vec<u8>,
+    /// How many bytes all of it has.
+    pub size: u64,
     /// What `stats-job` would show, if `reserve-with-stats` has told all of that: a job
     /// with options has more.
     pub facts: Option<Box<Facts>>,
@@ -85,20 +88,29 @@ const WORDS: &[(&str, Reply)] = &[
     ("UNKNOWN_COMMAND", Reply::UnknownCommand),
 ];
 
+/// What a reply may be, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// A document that is announced as longer is refused.
+    pub document: u64,
+    /// Of a longer body only the beginning is kept.
+    pub body: u64,
+}
+
 /// A longer line does not come from a queue: the longest known reply is `USING`
 /// with a name of 200 bytes.
 const LONGEST_LINE: usize = 1024;
 /// The largest body that a server can be told to take, in bytes. Memory is taken only as
 /// the body comes.
-const LARGEST_BODY: u64 = 1 << 30;
+pub const LARGEST_BODY: u64 = 1 << 30;
 /// The largest document, in bytes: a list of 300,000 tubes with the longest
-/// names.
-const LARGEST_DOCUMENT: u64 = 1 << 26;
+/// names. All others are much smaller.
+pub const LARGEST_DOCUMENT: u64 = 1 << 26;
 
 impl RawReply {
-    /// The reply at the start of these bytes, and its length; `None` if it has not come
-    /// to its end.
-    pub fn parse(bytes: &[u8]) -> Result<Option<(RawReply, usize)>, String> {
+    /// The reply at the start of these bytes, and its length, which is more than they are
+    /// if the end of its body is not wanted; `None` if it has not come to its end.
+    pub fn parse(bytes: &[u8], bounds: Bounds) -> Result<Option<(RawReply, usize)>, String> {
         let Some(end) = bytes.iter().position(|&byte| byte == b'\n') else {
             return match bytes.len() {
                 ..=LONGEST_LINE => Ok(None),
@@ -115,15 +127,19 @@ impl RawReply {
         };
         let mut words = line.split(|&byte| byte == b' ');
         // The size follows the id, if there is one.
-        let (most, size) = match words.next() {
-            Some(b"OK") => (LARGEST_DOCUMENT, words.next()),
-            Some(b"RESERVED" | b"FOUND") => (LARGEST_BODY, words.nth(1)),
+        let (most, kept, size) = match words.next() {
+            Some(b"OK") => (bounds.document, u64::MAX, words.next()),
+            Some(b"RESERVED" | b"FOUND") => (LARGEST_BODY, bounds.body, words.nth(1)),
             _ => return whole(None, end + 1),
         };
         match size.and_then(number).ok_or_else(|| not_understood(line))? {
             size if size > most => Err(format!(
                 "the server announces {size} bytes, more than the {most} that a reply can have"
             )),
+            size if size > kept => match rest.get(..kept as usize) {
+                Some(begun) => whole(Some(begun), end + 3 + size as usize),
+                None => Ok(None),
+            },
             size => match rest.split_at_checked(size as usize) {
                 Some((chunk, [b'\r', b'\n', ..])) => whole(Some(chunk), end + 3 + chunk.len()),
                 Some((_, [] | [b'\r'])) | None => Ok(None),
@@ -141,16 +157,23 @@ impl RawReply {
         let words: Vec<&str> = line.split(' ').collect();
         let count = words.get(1).and_then(|word| number(word.as_bytes()));
         let id = count.map(JobId);
+        let size = words.get(2).and_then(|word| number(word.as_bytes()));
+        let job = |body, facts| {
+            let (id, size) = (id?, size?);
+            Some(Job {
+                id,
+                body,
+                size,
+                facts,
+            })
+        };
         let known = match (words.as_slice(), self.chunk) {
             (["OK", _], Some(chunk)) => Some(Reply::Ok(chunk)),
-            (["RESERVED", _, _, told @ ..], Some(body)) => id.map(|id| {
-                let facts = Facts::of_reserved(id, told).map(Box::new);
-                Reply::Reserved(Job { id, body, facts })
-            }),
-            (["FOUND", _, _], Some(body)) => {
-                let facts = None;
-                id.map(|id| Reply::Found(Job { id, body, facts }))
+            (["RESERVED", _, _, told @ ..], Some(body)) => {
+                let facts = id.and_then(|id| Facts::of_reserved(id, told));
+                job(body, facts.map(Box::new)).map(Reply::Reserved)
             }
+            (["FOUND", _, _], Some(body)) => job(body, None).map(Reply::Found),
             (["INSERTED", _], _) => id.map(Reply::Inserted),
             (["INSERTED", _, rest @ ..], _) if rest.len() <= 2 => {
                 id.map(|id| Reply::InsertedBefore(id, rest.join(" ")))
@@ -228,8 +251,8 @@ impl fmt::Display for Reply {
             Reply::Buried(Some(id)) => write!(f, "BURIED {id}"),
             Reply::Using(tube) => write!(f, "USING {tube}"),
             Reply::Watching(count) => write!(f, "WATCHING {count}"),
-            Reply::Reserved(job) => write!(f, "RESERVED {} {}", job.id, job.body.len()),
-            Reply::Found(job) => write!(f, "FOUND {} {}", job.id, job.body.len()),
+            Reply::Reserved(job) => write!(f, "RESERVED {} {}", job.id, job.size),
+            Reply::Found(job) => write!(f, "FOUND {} {}", job.id, job.size),
             Reply::Ok(document) => write!(f, "OK {}", document.len()),
             Reply::Kicked(Some(count)) => write!(f, "KICKED {count}"),
             other => {
@@ -244,8 +267,13 @@ impl fmt::Display for Reply {
 mod tests {
     use super::*;
 
+    const ALL: Bounds = Bounds {
+        document: LARGEST_DOCUMENT,
+        body: u64::MAX,
+    };
+
     fn read(bytes: &[u8]) -> Result<Option<(Reply, usize)>, String> {
-        let parsed = RawReply::parse(bytes)?;
+        let parsed = RawReply::parse(bytes, ALL)?;
         parsed
             .map(|(raw, length)| Ok((raw.understand()?, length)))
             .transpose()
@@ -257,6 +285,7 @@ mod tests {
         let job = Job {
             id: JobId(7),
             body: b"a\r\nb".into(),
+            size: 4,
             facts: None,
         };
         for cut in 0..20 {
@@ -264,6 +293,24 @@ mod tests {
         }
         assert_eq!(read(wire), Ok(Some((Reply::Reserved(job), 20))));
         assert_eq!(read(&wire[20..]), Ok(Some((Reply::Deleted, 9))));
+    }
+
+    #[test]
+    fn a_body_is_kept_as_far_as_it_is_wanted() {
+        let wire = b"FOUND 7 4\r\nabcd\r\n";
+        for body in 0..4 {
+            let cut = 11 + body as usize;
+            let parse = |bytes| RawReply::parse(bytes, Bounds { body, ..ALL });
+            assert_eq!(parse(&wire[..cut - 1]), Ok(None));
+            let (raw, length) = parse(&wire[..cut]).unwrap().unwrap();
+            assert_eq!(
+                (raw.chunk.as_deref(), length),
+                (Some(&wire[11..cut]), wire.len())
+            );
+            let Ok(Reply::Found(Job { size: 4, .. })) = raw.understand() else {
+                panic!("all of it has four bytes");
+            };
+        }
     }
 
     #[test]

@@ -14,7 +14,13 @@ use std::collections::HashSet;
 /// The tubes that exist and are meant, in the order of their names, each with its
 /// statistics: a server lists many with one request, or is asked for each.
 pub fn stats_of(client: &mut Client, tubes: &Patterns) -> Outcome<Vec<(TubeName, Facts)>> {
-    let mut found: Vec<_> = if let Some(all) = finder::tubes(client)? {
+    let mut found = client.within(0, |client| all_of(client, tubes))?;
+    found.sort_by(|(one, _), (other, _)| one.cmp(other));
+    Ok(found)
+}
+
+fn all_of(client: &mut Client, tubes: &Patterns) -> Outcome<Vec<(TubeName, Facts)>> {
+    Ok(if let Some(all) = finder::tubes(client)? {
         all.into_iter()
             .filter(|(name, _)| tubes.mean(name))
             .collect()
@@ -24,16 +30,14 @@ pub fn stats_of(client: &mut Client, tubes: &Patterns) -> Outcome<Vec<(TubeName,
         let all = client.all(names, line, facts)?.into_iter();
         all.filter_map(|(name, facts)| Some((name, facts?)))
             .collect()
-    };
-    found.sort_by(|(one, _), (other, _)| one.cmp(other));
-    Ok(found)
+    })
 }
 
 /// The next ready job of each of these tubes, which must exist: to use a tube creates
 /// it.
 ///
 /// With equal priorities this is the oldest job; the protocol tells no other
-/// age. To find it, the whole job is read, with its body.
+/// age. To find it, the server sends the whole job, with its body.
 fn next_ready(client: &mut Client, tubes: &[TubeName]) -> Outcome<Vec<JobFacts>> {
     let lines = tubes
         .iter()
@@ -111,8 +115,16 @@ impl Sample {
     }
 
     /// Asks a server for a sample of these tubes. `choose` chooses those whose
-    /// jobs are asked for (the next one is read with its body) and more jobs.
+    /// jobs are asked for (the next one comes with its body) and more jobs.
     pub fn take(
+        client: &mut Client,
+        tubes: &Patterns,
+        choose: impl FnOnce(&[(TubeName, Facts)]) -> (Vec<TubeName>, Vec<JobId>),
+    ) -> Outcome<Sample> {
+        client.within(0, |client| Sample::taken(client, tubes, choose))
+    }
+
+    fn taken(
         client: &mut Client,
         tubes: &Patterns,
         choose: impl FnOnce(&[(TubeName, Facts)]) -> (Vec<TubeName>, Vec<JobId>),

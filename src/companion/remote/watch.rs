@@ -6,7 +6,7 @@ use crate::remote::curves::Curves;
 use crate::remote::finder::{bodies, near};
 use crate::remote::trouble::{Trouble, has_failed_often};
 use crate::remote::tubes::{Each, RATES, counters, growth, is_large};
-use crate::remote::{Client, Column, Facts, JobFacts, Patterns, Sample, Server, State};
+use crate::remote::{Client, Column, Facts, Job, JobFacts, Patterns, Sample, Server, State};
 use beanpole::protocol::{JobId, TubeName};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -26,6 +26,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// A sample is followed by a pause that is this many times longer: a server with very
 /// many tubes answers for a fifth of the time at most.
 const RESPITE: u32 = 4;
+/// How much of a body a line can show.
+const SHOWN: u64 = 1 << 10;
 /// A tube grows fast if a quarter of what is put into it stays there, and if it
 /// would have twice as many jobs in this time, in seconds.
 const DOUBLES_WITHIN: f64 = 600.0;
@@ -63,8 +65,8 @@ pub struct Known {
     puts: HashMap<u64, u64>,
     /// The tube of which the next jobs are wanted, and how many of each state.
     pub looks_into: Option<(TubeName, usize)>,
-    /// These jobs, with their bodies.
-    pub jobs: Vec<(JobFacts, Vec<u8>)>,
+    /// These jobs, with the beginnings of their bodies.
+    pub jobs: Vec<(JobFacts, Job)>,
 }
 
 /// Statistics of a server or a tube, and the rates since the sample before.
@@ -179,14 +181,16 @@ impl Watched {
         let choose = |tubes: &[_]| self.known().choose(tubes, most_asked);
         let mut ask = || {
             let mut client = link.take().map_or_else(|| self.connect(), Ok)?;
-            let sample = Sample::take(&mut client, &Patterns::default(), choose)?
-                .with_connections(&mut client)?;
-            let jobs = match &looks_into {
-                Some((tube, most)) => look(&mut client, tube, *most)?,
-                None => Vec::new(),
-            };
+            let found = client.within(SHOWN, |client| {
+                let sample = Sample::take(client, &Patterns::default(), choose)?;
+                let jobs = match &looks_into {
+                    Some((tube, most)) => look(client, tube, *most)?,
+                    None => Vec::new(),
+                };
+                Ok((sample.with_connections(client)?, jobs))
+            })?;
             *link = Some(client);
-            Ok((sample, jobs))
+            Ok(found)
         };
         let sample: Outcome<_> = ask();
         let (taken, mut known) = (self.now(), self.known());
@@ -206,7 +210,7 @@ impl Watched {
 }
 
 /// The next jobs of a tube with their bodies, up to this many of each state.
-fn look(client: &mut Client, tube: &TubeName, most: usize) -> Outcome<Vec<(JobFacts, Vec<u8>)>> {
+fn look(client: &mut Client, tube: &TubeName, most: usize) -> Outcome<Vec<(JobFacts, Job)>> {
     let mut jobs = Vec::new();
     // `use` would create the tube.
     if client.tube_stats(tube)?.is_some() {

@@ -255,7 +255,8 @@ impl Work for Transfer {
         there.retain(|job| job.state != State::Reserved);
         let is_ready = |job: &JobFacts| self.moves && job.state == State::Ready;
         let (ready, others): (Vec<_>, Vec<_>) = there.into_iter().partition(is_ready);
-        let mut jobs = bodies(client, others)?;
+        let others = bodies(client, others)?.into_iter();
+        let mut jobs: Vec<_> = others.map(|(job, found)| (job, found.body)).collect();
         let line = |job: &JobFacts| format!("reserve-job {}", job.id);
         let reserved = client.all(ready, line, job)?.into_iter();
         jobs.extend(reserved.filter_map(|(job, reserved)| Some((job, reserved?.body))));

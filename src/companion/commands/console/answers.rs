@@ -10,8 +10,8 @@ use crate::remote::act::{kick_some, why_not};
 use crate::remote::facts::free_states;
 use crate::remote::finder::{self, bodies, each_body, near};
 use crate::remote::{
-    Act, Client, JobFacts, NewJob, Reply, Scope, State, Task, Transfer, Walk, Watched, WhenFree,
-    Work, Writer,
+    Act, Client, Job, JobFacts, NewJob, Reply, Scope, State, Task, Transfer, Walk, Watched,
+    WhenFree, Work, Writer,
 };
 use crate::selection::contains;
 use crate::text::json::{Json, json, to_base64};
@@ -41,7 +41,7 @@ struct Page {
     /// Only jobs with this in their body are wanted.
     text: String,
     most: usize,
-    rows: Vec<(JobFacts, Vec<u8>)>,
+    rows: Vec<(JobFacts, Job)>,
     /// How many jobs were looked at.
     looked: usize,
     /// The id from which the next page goes on.
@@ -129,7 +129,7 @@ pub fn page(client: &mut Client, request: &Request) -> Outcome<Json> {
     let rows: Json = if only_ids {
         rows.map(|(job, _)| job.id.to_string()).collect()
     } else {
-        rows.map(|(job, body)| row(job, body)).collect()
+        rows.map(|(job, found)| row(job, found)).collect()
     };
     let next = page.next.map(|id| id.to_string());
     Ok(json!({"jobs": rows, "next": next, "looked": page.looked, "listed": listed}))
@@ -143,21 +143,21 @@ impl Page {
             return Ok(());
         }
         let mut last = None;
-        each_body(client, jobs, |job, body| {
+        each_body(client, jobs, |job, found| {
             if self.rows.len() == self.most {
                 self.next = last;
                 return Ok(());
             }
             last = Some(JobId(job.id.0.saturating_add(1)));
-            if contains(&body, self.text.as_bytes()) {
-                self.rows.push((job, body));
+            if contains(&found.body, self.text.as_bytes()) {
+                self.rows.push((job, found));
             }
             Ok(())
         })
     }
 }
 
-fn row(job: &JobFacts, body: &[u8]) -> Json {
+fn row(job: &JobFacts, found: &Job) -> Json {
     json!({
         // A number of JavaScript would lose digits of a large id.
         "id": job.id.to_string(),
@@ -166,8 +166,8 @@ fn row(job: &JobFacts, body: &[u8]) -> Json {
         "age": job.age,
         "tries": job.reserves,
         "left": job.time_left.0,
-        "size": body.len(),
-        "begins": beginning(body, Some(WIDTH)),
+        "size": found.size,
+        "begins": beginning(&found.body, Some(WIDTH)),
     })
 }
 
@@ -176,8 +176,8 @@ fn row(job: &JobFacts, body: &[u8]) -> Json {
 pub fn job(client: &mut Client, id: JobId) -> Outcome<Json> {
     let known = client.job(id)?.into_iter().collect();
     let found = bodies(client, known)?.pop();
-    let (facts, body) = found.ok_or_else(|| Failure::no_job(id))?;
-    let mut json = row(&facts, &body);
+    let (facts, found) = found.ok_or_else(|| Failure::no_job(id))?;
+    let mut json = row(&facts, &found);
     json["tube"] = facts.tube.as_str().into();
     json["delay"] = facts.delay.0.into();
     json["ttr"] = facts.ttr.0.into();
@@ -186,8 +186,7 @@ pub fn job(client: &mut Client, id: JobId) -> Outcome<Json> {
         .iter()
         .map(|(key, value)| json!([key, value]))
         .collect();
-    let shown = &body[..body.len().min(LONGEST)];
-    json["body64"] = to_base64(shown).into();
+    json["body64"] = to_base64(&found.body).into();
     Ok(json)
 }
 

@@ -6,7 +6,7 @@
 //! cannot read our answers and cannot hide its origin. Its last way is a name of
 //! its own that suddenly means our address: [`crate::http`] refuses that.
 
-use super::answers;
+use super::answers::{self, LONGEST};
 use crate::failure::{Failure, Outcome};
 use crate::http::{Answer, Request};
 use crate::remote::client_list;
@@ -266,7 +266,11 @@ impl Console {
             let reason = "too many questions at once: try again";
             return Err(Answer::refusal(503, reason));
         }
-        Ok(ask(&mut server.connect()?, server)?)
+        let mut client = server.connect()?;
+        Ok(match request.method.as_str() {
+            "GET" => client.within(LONGEST as u64, |client| ask(client, server))?,
+            _ => ask(&mut client, server)?,
+        })
     }
 
     /// What is known without a question, of all servers, and of what the page is about:

@@ -73,7 +73,7 @@ impl Held {
     pub fn new(common: &'static Common, client: Client, given: Given) -> Outcome<Held> {
         let Given { mut job, asked } = given;
         let facts = job.facts.take().map(|facts| JobFacts::read(*facts));
-        if let Some(facts) = facts.transpose().map_err(Failure::Refused)?
+        if let Some(facts) = facts.transpose().map_err(Failure::Unreachable)?
             // It was reserved after that moment, so our lease is not too long.
             && asked.elapsed() < Duration::from_secs(facts.ttr.0.into()) / 3
         {
@@ -93,7 +93,7 @@ impl Held {
                 "gone before the command was started".into(),
             ));
         }
-        let facts = JobFacts::read(facts).map_err(Failure::Refused)?;
+        let facts = JobFacts::read(facts).map_err(Failure::Unreachable)?;
         Ok(Held::of(common, client, facts, job.body, sent))
     }
 

@@ -410,12 +410,17 @@ impl Slot {
         let address = client.address.clone();
         let mut held = match Held::new(self.common, client, given) {
             Ok(held) => held,
-            Err(failure @ Failure::Refused(_)) => return Err(failure),
-            Err(reason) => {
+            Err(Failure::Missing(reason)) => {
                 complain!("job {id}: {reason}");
                 self.common.state().begun -= 1;
                 return Ok(());
             }
+            Err(Failure::Unreachable(reason)) if !self.common.options.all => {
+                self.common.state().begun -= 1;
+                self.pause(&format!("job {id}: {reason}"));
+                return Ok(());
+            }
+            Err(failure) => return Err(failure.about(format_args!("job {id}"))),
         };
         let options = &self.common.options;
         let tries = Tries::of(&held.job.all);
