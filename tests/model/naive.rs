@@ -267,7 +267,6 @@ impl Model {
                 _ => {}
             }
         }
-        self.tombstones.retain(|key| key.until > now);
         self.end_silently(|_, until| until <= now);
         self.serve();
         for client in self.waiting.clone() {
@@ -316,7 +315,7 @@ impl Model {
     }
 
     /// Gives jobs to the clients that wait, in the order in which they came. Jobs whose
-    /// time is over are for nobody.
+    /// time is over are for nobody, and keys whose time is over are free.
     fn serve(&mut self) {
         self.expire();
         for client in self.waiting.clone() {

@@ -97,9 +97,10 @@ impl Job {
 }
 
 impl Model {
-    /// Deletes the jobs whose time is over.
+    /// Deletes the jobs whose time is over, and forgets the keys whose time is over.
     pub(super) fn expire(&mut self) {
         let now = self.now;
+        self.tombstones.retain(|key| key.until > now);
         let expired = self
             .jobs
             .iter()
