@@ -451,6 +451,15 @@ impl Engine {
         self.memory() + self.memory_outside_engine + bytes <= limit
     }
 
+    /// How many bytes replies may take that clients perhaps do not read: what is left of
+    /// the limit, and a sixteenth beyond it, so that there are lists when jobs have filled
+    /// the memory.
+    pub fn room_for_replies(&self) -> u64 {
+        let limit = self.config.max_memory.unwrap_or(u64::MAX);
+        let used = self.memory() + self.memory_outside_engine;
+        limit.saturating_add(limit / 16).saturating_sub(used)
+    }
+
     /// The index of a connection, if it is still there.
     fn find(&self, id: ConnectionId) -> Option<ConnectionIndex> {
         self.connections_by_id.get(&id).copied()

@@ -20,8 +20,13 @@ use std::time::Duration;
 /// The most connections or tubes that one reply lists.
 const LISTED_AT_ONCE: usize = 100;
 
-/// How long a list of names may be that a client gets even if the memory is full, in bytes.
-const LISTED_FREELY: usize = 64 * 1024;
+/// How long a list of names may be that a client gets even if there is no room for replies,
+/// in bytes.
+const LISTED_FREELY: usize = 4 * 1024;
+
+/// For how many bytes of room a reply lists a job, a connection or a tube: what these take
+/// with long names, as the engine gives them and as text.
+const LISTED_EACH: u64 = 3000;
 
 impl Engine {
     /// The answer to `stats` in four parts. The server adds what only the process knows
@@ -102,14 +107,22 @@ impl Engine {
     }
 
     /// This list, if there is room for it in case that the client does not read it. A short
-    /// one may be had even if the memory is full.
+    /// one may always be had.
     fn names(&self, names: TubeNames) -> Reply {
         let len = names.reply_len();
-        if len <= LISTED_FREELY || self.has_memory_for(len as u64) {
+        if len <= LISTED_FREELY || self.room_for_replies() >= len as u64 {
             Reply::Tubes(names)
         } else {
             Reply::OutOfMemory
         }
+    }
+
+    /// How many items a reply lists, if this many are asked for: with little memory fewer,
+    /// but at least one, so that a client which asks for part after part makes progress.
+    fn at_once(&self, count: u64, most: usize) -> usize {
+        let room = self.room_for_replies() / LISTED_EACH;
+        let most = usize::try_from(room.max(1)).map_or(most, |room| room.min(most));
+        usize::try_from(count).map_or(most, |count| count.min(most))
     }
 
     /// Examines a limited number of jobs, so that other clients do not wait long.
@@ -124,7 +137,7 @@ impl Engine {
             tube.is_none_or(|tube| tube == Some(job.tube))
                 && list.state.is_none_or(|state| job.state.name() == state)
         };
-        let most = usize::try_from(list.count).map_or(SLICE, |count| count.min(SLICE));
+        let most = self.at_once(list.count, SLICE);
         let mut items = Vec::with_capacity(most.min(self.jobs.len));
         let mut others = self.jobs.from(list.from);
         for (id, job) in others.by_ref().take(SLICE) {
@@ -164,7 +177,8 @@ impl Engine {
                 facts,
             }
         };
-        let items: Vec<_> = others.by_ref().take(at_once(count)).map(stats).collect();
+        let most = self.at_once(count, LISTED_AT_ONCE);
+        let items: Vec<_> = others.by_ref().take(most).map(stats).collect();
         self.effects.steps += items.len();
         let next = others.next().map(|(id, _)| id.0);
         Reply::Connections(ConnectionList { items, next })
@@ -175,7 +189,8 @@ impl Engine {
     pub(super) fn list_tube_stats(&mut self, from: u64, count: u64, now: Time) -> Reply {
         let mut others = self.tubes_by_id.range(from..);
         let facts = |(_, &index): (&u64, &TubeIndex)| self.tube_facts(&self.tubes[index], now);
-        let items: Vec<_> = others.by_ref().take(at_once(count)).map(facts).collect();
+        let most = self.at_once(count, LISTED_AT_ONCE);
+        let items: Vec<_> = others.by_ref().take(most).map(facts).collect();
         self.effects.steps += items.len();
         let next = others.next().map(|(&id, _)| id);
         Reply::TubeStats(Document::list("tubes", items.into_iter(), next))
@@ -251,11 +266,6 @@ fn add_tube(facts: &mut Document, tube: &Tube, now: Time) {
     facts.add_number("cmd-pause-tube", tube.pauses);
     facts.add_number("pause", pause);
     facts.add_number("pause-time-left", pause_left);
-}
-
-/// How many items a reply lists if the client asks for this many.
-fn at_once(count: u64) -> usize {
-    usize::try_from(count).map_or(LISTED_AT_ONCE, |count| count.min(LISTED_AT_ONCE))
 }
 
 pub(super) fn seconds(time: Duration) -> u32 {

@@ -246,3 +246,47 @@ fn commands_of_workers_are_never_refused_for_memory() {
     let outcome = bench.ask(producer, "put 0 0 60 0\r\n\r\n").0;
     assert!(matches!(outcome, Outcome::Reply(Reply::Inserted(_))));
 }
+
+/// A client that reads part after part sees everything, however full the memory is.
+#[test]
+fn with_little_memory_lists_are_shorter_and_have_at_least_one_item() {
+    const LIMIT: u64 = 1_000_000;
+    let mut bench = Bench::new();
+    bench.0.config.max_memory = Some(LIMIT);
+    let producer = bench.0.connect();
+    (0..20).for_each(|tube| bench.put(producer, tube, "0 0 60 0"));
+    let ids: Vec<_> = (0..20).map(|_| bench.0.connect()).collect();
+    let mut items = |room: Option<u64>, command: &str| {
+        // The rest is taken by what clients hold.
+        let all = LIMIT + LIMIT / 16;
+        bench.0.memory_outside_engine = room.map_or(0, |room| all - bench.0.memory() - room);
+        let (mut counts, mut from) = (Vec::new(), 0);
+        loop {
+            let reply = match bench.ask(ids[0], &format!("{command} {from} 100\r\n")).0 {
+                Outcome::Reply(reply) => reply,
+                other => panic!("{other:?}"),
+            };
+            let mut text = Vec::new();
+            reply.encode(&mut text);
+            let text = String::from_utf8(text).unwrap();
+            counts.push(text.matches("\n- {").count());
+            let (_, next) = text.trim_end().rsplit_once("\nnext: ").unwrap();
+            from = next.parse::<u64>().unwrap();
+            if from == 0 {
+                return counts;
+            }
+        }
+    };
+    for (command, count) in [
+        ("list-jobs", 20),
+        ("list-connections", 21),
+        ("list-tube-stats", 21),
+    ] {
+        assert_eq!(items(None, command), [count], "{command}");
+        assert_eq!(items(Some(100_000), command), [count], "{command}");
+        let some = items(Some(20_000), command);
+        assert!(some[0] > 1 && some[0] < 10, "{command}: {some:?}");
+        assert_eq!(some.iter().sum::<usize>(), count, "{command}: {some:?}");
+        assert_eq!(items(Some(0), command), vec![1; count], "{command}");
+    }
+}

@@ -17,6 +17,11 @@ use std::sync::Arc;
 pub struct Document(Vec<u8>);
 
 impl Document {
+    /// How many bytes it has.
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// Adds a key and its value, which is no text, at the end.
     pub fn add(&mut self, key: &str, value: impl Display) {
         writeln!(self.0, "{key}: {value}").expect("a Vec takes all bytes");
@@ -85,7 +90,8 @@ impl Document {
 
     /// The bytes of a whole reply, with the keys of these documents.
     pub(super) fn encode(parts: &[Document], out: &mut Vec<u8>) {
-        let length: usize = parts.iter().map(|part| part.0.len()).sum();
+        let length: usize = parts.iter().map(Document::len).sum();
+        out.reserve_exact(length + 40);
         write!(out, "OK {}\r\n---\n", length + 4).expect("a Vec takes all bytes");
         parts.iter().for_each(|part| out.extend_from_slice(&part.0));
         out.extend_from_slice(b"\r\n");
@@ -174,7 +180,7 @@ impl TubeNames {
 
     /// Appends the whole reply.
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
-        out.reserve(self.reply_len());
+        out.reserve_exact(self.reply_len());
         let lines = self.bytes + 3 * self.len();
         write!(out, "OK {}\r\n---\n", 4 + lines).expect("a Vec takes all bytes");
         for name in self.groups.iter().flat_map(|group| group.iter()) {

@@ -145,6 +145,20 @@ impl Reply {
         }
     }
 
+    /// About how much memory it takes until it is sent, as it is and encoded, in bytes.
+    pub fn memory(&self) -> usize {
+        32 + match self {
+            Reply::Tubes(names) => names.reply_len(),
+            Reply::Jobs(list) => list.memory(),
+            Reply::Connections(list) => list.memory(),
+            Reply::TubeStats(document) => 3 * document.len(),
+            Reply::ServerStats(parts) => 3 * parts.iter().map(Document::len).sum::<usize>(),
+            Reply::JobStats(_) => 1000,
+            Reply::Using(tube) => tube.as_str().len(),
+            reply => reply.body().map_or(0, |body| body.wire().len()),
+        }
+    }
+
     /// What must be durable before this reply is sent, because the reply would be
     /// false if that were lost.
     pub fn depends_on(&self) -> DependsOn {

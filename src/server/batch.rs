@@ -2,7 +2,8 @@
 //! time slices, so that no other client waits long for the lock, however much this one
 //! asks for.
 
-use super::outbox::{SEND_BYTES, size};
+use super::memory::MemoryPart;
+use super::outbox::{SEND_BYTES, memory, size};
 use super::shared::{Guarded, SLICE_STEPS, Shared};
 use crate::binlog::{Lsn, Room, max_put_len};
 use crate::engine::{ConnectionId, Outcome, Time};
@@ -21,6 +22,9 @@ const FIRST_CAPACITY: usize = 4;
 /// A batch with more requests than these is a bulk batch: workers with fewer go first.
 const FEW_REQUESTS: usize = 8;
 
+/// How many bytes of replies each client may have even if there is no room for replies.
+const FEW_BYTES: usize = 2 * 1024;
+
 /// After each group of this many requests, a time slice checks whether other threads
 /// wait for the lock, and whether the binlog is short of disk space.
 const CHECK_EVERY: usize = 16;
@@ -32,6 +36,11 @@ pub struct Batch {
     replies: Vec<Reply>,
     /// About how many bytes the replies have.
     size: usize,
+    /// About how much memory they take.
+    memory: usize,
+    /// How many bytes of replies are gathered before they are sent: few if there is no room
+    /// for many.
+    pub gathers: usize,
     /// Up to where the binlog must be durable before the replies are sent.
     needed: Option<Lsn>,
     /// Kept only so that it is not dropped: while it exists, segments are prepared that are
@@ -81,27 +90,34 @@ impl Batch {
     }
 
     /// Executes requests until it is time to send the replies. With `is_bulk`, workers
-    /// with less to do go first. `memory` bytes of what all workers hold are this
-    /// client's, and do not count against its own puts.
+    /// with less to do go first. What this worker holds does not count against its own
+    /// client's puts. The replies count from the moment at which they are made, before
+    /// another worker can make more.
     pub fn execute_slices(
         &mut self,
         shared: &Shared,
         id: ConnectionId,
-        memory: u64,
+        part: &mut MemoryPart,
         is_bulk: bool,
     ) -> Next {
+        let before = part.bytes;
         loop {
             // Each time slice holds the lock once. If it turns out to be a
             // bulk batch, it lets others go first from then on.
             let is_bulk = is_bulk || self.is_bulk();
             let slice = |state: &mut Guarded, now| {
-                state.engine.memory_outside_engine = shared.memory.load(Ordering::Relaxed) - memory;
+                state.engine.memory_outside_engine = shared.memory.load(Ordering::Relaxed) - before;
                 // If only replies are left, they are returned now instead of waiting for
                 // disk space.
                 if shared.has_binlog_backpressure() && !self.requests.is_empty() {
                     Next::AwaitDiskSpace
                 } else {
-                    self.execute_slice(shared, state, id, now)
+                    let next = self.execute_slice(shared, state, id, now);
+                    // What is less is part of what each client takes.
+                    if self.memory > FEW_BYTES {
+                        part.set(before as usize + self.memory);
+                    }
+                    next
                 }
             };
             let next = if is_bulk {
@@ -145,7 +161,7 @@ impl Batch {
 
     /// The replies, to be taken out, and what must be committed before they are sent.
     pub fn replies(&mut self) -> (&mut Vec<Reply>, Option<Lsn>) {
-        self.size = 0;
+        (self.size, self.memory) = (0, 0);
         (&mut self.replies, self.needed.take())
     }
 
@@ -156,6 +172,8 @@ impl Batch {
         id: ConnectionId,
         mut now: Time,
     ) -> Next {
+        let has_room = state.engine.room_for_replies() >= SEND_BYTES as u64;
+        self.gathers = if has_room { SEND_BYTES } else { FEW_BYTES };
         for done in 1.. {
             let Some(request) = self.requests.pop_front() else {
                 break;
@@ -177,6 +195,7 @@ impl Batch {
                 Outcome::Reply(reply) => {
                     self.needed = self.needed.max(shared.needed_for(&reply));
                     self.size += size(&reply);
+                    self.memory += memory(&reply);
                     let replies = &mut self.replies;
                     replies.reserve_exact(growth(replies.len(), replies.capacity()));
                     replies.push(reply);
@@ -191,7 +210,7 @@ impl Batch {
                 Outcome::Waiting => return Next::Wait,
                 Outcome::Quit => return Next::Close,
             }
-            if self.size >= SEND_BYTES {
+            if self.size >= self.gathers {
                 // Replies are sent before more are encoded: the client may never read
                 // them.
                 return Next::Post;
@@ -301,7 +320,7 @@ mod tests {
         let shift_after = |text: &str| {
             let mut batch = Batch::default();
             push(&mut batch, text);
-            batch.execute_slices(&shared, id, 0, false);
+            batch.execute_slices(&shared, id, &mut MemoryPart::new(&shared.memory, 0), false);
             shared.with_lock(|state, _| state.engine.clock_shift)
         };
         assert_eq!(shift_after("peek-ready\r\n"), hour);
@@ -335,7 +354,10 @@ mod tests {
             let id = shared.with_lock(|state, _| state.engine.connect());
             let mut batch = Batch::default();
             push(&mut batch, text);
-            assert!(batch.execute_slices(&shared, id, 0, false) == Next::Post);
+            assert!(
+                batch.execute_slices(&shared, id, &mut MemoryPart::new(&shared.memory, 0), false)
+                    == Next::Post
+            );
             let (replies, needed) = batch.replies();
             (std::mem::take(replies), needed)
         };
@@ -353,17 +375,26 @@ mod tests {
         let id = shared.with_lock(|state, _| state.engine.connect());
         let mut batch = Batch::default();
         push(&mut batch, "put 0 0 60 1\r\nx\r\n");
-        assert!(batch.execute_slices(&shared, id, 0, false) == Next::Post);
+        assert!(
+            batch.execute_slices(&shared, id, &mut MemoryPart::new(&shared.memory, 0), false)
+                == Next::Post
+        );
         batch.replies().0.clear();
         // After CHECK_EVERY requests, a time slice checks whether disk space is short.
         let changes = "reserve-job 1\r\nrelease 1 0 0\r\n".repeat(CHECK_EVERY / 2);
         while !shared.has_binlog_backpressure() {
             push(&mut batch, &changes);
-            assert!(batch.execute_slices(&shared, id, 0, false) == Next::Post);
+            assert!(
+                batch.execute_slices(&shared, id, &mut MemoryPart::new(&shared.memory, 0), false)
+                    == Next::Post
+            );
             assert_eq!(batch.replies().0.drain(..).len(), CHECK_EVERY);
         }
         push(&mut batch, &changes);
-        assert!(batch.execute_slices(&shared, id, 0, false) == Next::Post);
+        assert!(
+            batch.execute_slices(&shared, id, &mut MemoryPart::new(&shared.memory, 0), false)
+                == Next::Post
+        );
         assert!(!shared.has_binlog_backpressure());
         assert_eq!(batch.replies().0.drain(..).len(), CHECK_EVERY);
     }
@@ -393,9 +424,15 @@ mod tests {
         };
         push(&mut batch, "use a\r\n");
         push(&mut batch, &"peek-ready\r\n".repeat(REQUESTS_AT_ONCE - 1));
-        assert!(batch.execute_slices(&shared, id, 0, false) == Next::AwaitLeavers);
+        assert!(
+            batch.execute_slices(&shared, id, &mut MemoryPart::new(&shared.memory, 0), false)
+                == Next::AwaitLeavers
+        );
         assert_eq!(batch.replies().0.drain(..).len(), 1);
-        assert!(batch.execute_slices(&shared, id, 0, false) == Next::Post);
+        assert!(
+            batch.execute_slices(&shared, id, &mut MemoryPart::new(&shared.memory, 0), false)
+                == Next::Post
+        );
         assert_eq!(batch.replies().0.len(), REQUESTS_AT_ONCE - 1);
     }
 
@@ -453,7 +490,10 @@ mod tests {
         let replies = |text: &str| {
             let mut batch = Batch::default();
             push(&mut batch, text);
-            assert!(batch.execute_slices(&shared, id, 0, false) == Next::Post);
+            assert!(
+                batch.execute_slices(&shared, id, &mut MemoryPart::new(&shared.memory, 0), false)
+                    == Next::Post
+            );
             batch.replies().0.len()
         };
         replies(&format!("put 0 0 60 90\r\n{}\r\n", "x".repeat(90)));
@@ -468,5 +508,70 @@ mod tests {
         ] {
             assert_eq!(replies(&long.repeat(2)), 1, "{long}");
         }
+    }
+
+    /// Otherwise a crowd that asks at once would get more than there is memory for.
+    #[test]
+    fn a_long_reply_counts_as_memory_from_the_moment_at_which_it_is_made() {
+        let directory = tempfile::tempdir().unwrap();
+        let shared = shared(&directory);
+        let id = shared.with_lock(|state, _| state.engine.connect());
+        let name = "n".repeat(200);
+        let counted = |text: &str| {
+            let (mut batch, mut part) = (Batch::default(), MemoryPart::new(&shared.memory, 0));
+            push(&mut batch, text);
+            batch.execute_slices(&shared, id, &mut part, false);
+            let mut text = Vec::new();
+            batch
+                .replies
+                .iter()
+                .for_each(|reply| reply.encode(&mut text));
+            (part.bytes as usize, text.len())
+        };
+        for number in 0..64 {
+            counted(&format!("watch {number}{}\r\n", &name[2..]));
+            counted(&format!("put 0 0 60 90\r\n{}\r\n", "x".repeat(90)));
+        }
+        counted(&format!("use {name}\r\n"));
+        for _ in 0..64 {
+            shared.with_lock(|state, _| state.engine.connect());
+        }
+        for long in [
+            "list-tubes",
+            "list-tubes-watched",
+            "list-jobs 0 100",
+            "list-connections 0 100",
+            "list-tube-stats 0 100",
+            "stats",
+        ] {
+            let (counted, length) = counted(&format!("{long}\r\n"));
+            assert!(counted >= length, "{long}: {counted} for {length}");
+        }
+        let (counted, length) = counted(&"list-tube-used\r\n".repeat(60));
+        assert!(counted >= length, "{counted} for {length}");
+    }
+
+    #[test]
+    fn few_replies_are_gathered_if_there_is_no_room_for_many() {
+        let directory = tempfile::tempdir().unwrap();
+        let shared = shared(&directory);
+        let id = shared.with_lock(|state, _| state.engine.connect());
+        let replies = || {
+            let (mut batch, mut part) = (Batch::default(), MemoryPart::new(&shared.memory, 0));
+            push(&mut batch, &"peek 1\r\n".repeat(REQUESTS_AT_ONCE - 1));
+            batch.execute_slices(&shared, id, &mut part, false);
+            batch.replies.len()
+        };
+        let mut batch = Batch::default();
+        push(
+            &mut batch,
+            &format!("put 0 0 60 90\r\n{}\r\n", "x".repeat(90)),
+        );
+        batch.execute_slices(&shared, id, &mut MemoryPart::new(&shared.memory, 0), false);
+        assert_eq!(replies(), REQUESTS_AT_ONCE - 1);
+        shared.with_lock(|state, _| {
+            state.engine.config.max_memory = Some(state.engine.memory());
+        });
+        assert!(replies() < 30);
     }
 }

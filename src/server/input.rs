@@ -33,18 +33,25 @@ impl Input {
         self.start = self.buffer.len() - left;
     }
 
-    /// Reads once, and returns how many bytes came. Before that, makes the
-    /// buffer large enough for `needed` bytes.
-    pub fn read(&mut self, stream: &Stream, needed: usize) -> io::Result<usize> {
+    /// Makes the buffer large enough for `needed` bytes, and larger if the last read has
+    /// filled it and there is room for that.
+    pub fn grow(&mut self, needed: usize, has_room: impl FnOnce(usize) -> bool) {
         self.buffer.drain(..self.start);
         self.start = 0;
-        let wanted = match self.buffer.capacity() {
-            0 => SMALL,
-            size if self.was_filled => (size * 8).min(LARGE),
-            size => size,
+        let size = self.buffer.capacity().max(SMALL);
+        let larger = (size * 8).min(LARGE);
+        let grows = self.was_filled && size < LARGE;
+        let wanted = if grows && (larger <= WORTH_FREEING || has_room(larger)) {
+            larger
+        } else {
+            size
         };
         let wanted = wanted.max(needed).next_power_of_two();
         self.buffer.reserve_exact(wanted - self.buffer.len());
+    }
+
+    /// Reads once into a buffer that has room, and returns how many bytes came.
+    pub fn read(&mut self, stream: &Stream) -> io::Result<usize> {
         let count = stream.read(&mut self.buffer, usize::MAX)?;
         self.was_filled = self.buffer.len() == self.buffer.capacity();
         Ok(count)
@@ -73,7 +80,8 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     fn read(input: &mut Input, stream: &Stream) -> (usize, usize) {
-        let count = input.read(stream, 0).unwrap();
+        input.grow(0, |_| true);
+        let count = input.read(stream).unwrap();
         (count, input.buffer.capacity())
     }
 

@@ -386,14 +386,10 @@ impl Outbox {
         self.ready.left() + waiting.sum::<usize>() + self.sending
     }
 
-    /// About how many bytes of memory this takes. A long body counts with its job and, when
-    /// that is deleted, until nobody holds it (`unlock` in `shared`).
+    /// About how many bytes of memory this takes.
     fn memory(&self) -> usize {
-        let waiting = self.waiting.iter().map(|(_, reply)| {
-            let long = reply.body().filter(|body| body.is_long());
-            size(reply) - long.map_or(0, |body| body.wire().len())
-        });
-        self.ready.bytes.len() + waiting.sum::<usize>() + self.sending
+        let waiting = self.waiting.iter().map(|(_, reply)| memory(reply));
+        self.ready.memory() + waiting.sum::<usize>() + self.sending
     }
 
     /// Whether a reply waits for the binlog, or a `reserve` for its answer.
@@ -471,6 +467,16 @@ impl Ready {
         self.bytes.is_empty()
     }
 
+    /// How much memory it takes, in bytes. What is kept for the next replies is part of what
+    /// each client takes.
+    fn memory(&self) -> usize {
+        if self.is_empty() {
+            0
+        } else {
+            self.bytes.capacity()
+        }
+    }
+
     /// How many bytes are left.
     fn left(&self) -> usize {
         let bodies = self.bodies.iter().map(|(_, body)| body.wire().len());
@@ -542,13 +548,25 @@ impl Ready {
 /// About how many bytes a reply has. Lists and statistics count as
 /// [`SEND_BYTES`] at least, so each of them ends a time slice.
 pub fn size(reply: &Reply) -> usize {
-    match reply {
-        Reply::Jobs(list) => SEND_BYTES.max(list.memory()),
-        Reply::Tubes(names) => SEND_BYTES.max(names.reply_len()),
-        Reply::Connections(_) => SEND_BYTES,
-        Reply::JobStats(_) | Reply::TubeStats(_) | Reply::ServerStats(_) => SEND_BYTES,
-        _ => 32 + reply.body().map_or(0, |body| body.wire().len()),
-    }
+    let is_sent_alone = matches!(
+        reply,
+        Reply::Jobs(_)
+            | Reply::Tubes(_)
+            | Reply::Connections(_)
+            | Reply::JobStats(_)
+            | Reply::TubeStats(_)
+            | Reply::ServerStats(_)
+    );
+    reply
+        .memory()
+        .max(if is_sent_alone { SEND_BYTES } else { 0 })
+}
+
+/// About how much memory a reply takes, in bytes. A long body counts with its job and, when
+/// that is deleted, until nobody holds it (`unlock` in `shared`).
+pub fn memory(reply: &Reply) -> usize {
+    let long = reply.body().filter(|body| body.is_long());
+    reply.memory() - long.map_or(0, |body| body.wire().len())
 }
 
 #[cfg(test)]

@@ -205,6 +205,18 @@ impl Shared {
         })
     }
 
+    /// Counts that a worker will hold this many bytes, if there is room for them.
+    pub fn count_if_room(&self, part: &mut MemoryPart, bytes: usize) -> bool {
+        self.with_lock(|state, _| {
+            state.engine.memory_outside_engine = self.memory.load(Ordering::Relaxed) - part.bytes;
+            let has_room = state.engine.room_for_replies() >= bytes as u64;
+            if has_room {
+                part.set(bytes);
+            }
+            has_room
+        })
+    }
+
     /// Up to where the binlog must be durable before this reply is sent. To be called
     /// under the same hold of the lock as the request that the reply answers.
     pub fn needed_for(&self, reply: &Reply) -> Option<Lsn> {

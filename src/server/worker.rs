@@ -9,7 +9,7 @@
 use super::batch::{Batch, Next};
 use super::input::Input;
 use super::memory::MemoryPart;
-use super::outbox::{Client, SEND_BYTES};
+use super::outbox::Client;
 use super::shared::Shared;
 use super::stats;
 use crate::log::{self, Level};
@@ -142,7 +142,14 @@ impl<'a> Worker<'a> {
                     self.input.was_filled = false;
                     stream.read(&mut body.bytes, missing)
                 }
-                None => self.input.read(stream, self.framer.needed()),
+                None => {
+                    // A buffer that counts is counted before the client can fill it.
+                    let (shared, memory) = (self.shared, &mut self.memory);
+                    let has_room = |bytes| shared.count_if_room(memory, bytes);
+                    self.input.grow(self.framer.needed(), has_room);
+                    self.memory.set(self.input.memory());
+                    self.input.read(stream)
+                }
             };
             match read {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -182,7 +189,7 @@ impl<'a> Worker<'a> {
         let (shared, id, is_bulk) = (self.shared, self.client.id, self.is_bulk());
         let next = self
             .batch
-            .execute_slices(shared, id, self.memory.bytes, is_bulk);
+            .execute_slices(shared, id, &mut self.memory, is_bulk);
         let (replies, needed) = self.batch.replies();
         for reply in &mut *replies {
             complete(reply, shared, self.client);
@@ -190,7 +197,7 @@ impl<'a> Worker<'a> {
         // Bodies in the outbox count: while they wait for the disk, their jobs may be deleted.
         let (memory, unsent) = self.client.post(replies, needed);
         self.count_memory(memory);
-        if unsent >= SEND_BYTES {
+        if unsent >= self.batch.gathers {
             self.client.flush()?;
         }
         match next {
@@ -310,10 +317,11 @@ mod tests {
     fn unparsed_bytes_of_more_than_a_line_make_bulk_work_unless_they_belong_to_a_body() {
         with_worker(|mut worker, mut theirs| {
             theirs.write_all(&[b'x'; MAX_LINE - 1]).unwrap();
-            worker.input.read(&worker.client.stream, 0).unwrap();
+            worker.input.grow(0, |_| true);
+            worker.input.read(&worker.client.stream).unwrap();
             assert!(!worker.is_bulk());
             theirs.write_all(b"x").unwrap();
-            worker.input.read(&worker.client.stream, 0).unwrap();
+            worker.input.read(&worker.client.stream).unwrap();
             assert!(worker.is_bulk());
             worker.framer.next(&mut &b"put 0 0 1 1000\r\n"[..]);
             assert!(!worker.is_bulk());
@@ -326,7 +334,8 @@ mod tests {
     fn a_client_that_waits_in_a_reserve_has_no_large_buffer() {
         with_worker(|mut worker, mut theirs| {
             theirs.write_all(b"x").unwrap();
-            worker.input.read(&worker.client.stream, 5000).unwrap();
+            worker.input.grow(5000, |_| true);
+            worker.input.read(&worker.client.stream).unwrap();
             worker.count_memory(0);
             assert_eq!(worker.memory.bytes, 8192);
             worker.input.keep(0);

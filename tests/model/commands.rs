@@ -304,7 +304,7 @@ impl Model {
         let is_there = |tube| self.tubes.iter().any(|there| there.name == tube);
         let jobs = self.jobs.iter().filter(|job| job.id >= from);
         let jobs = jobs.filter(|_| tube.is_none_or(is_there));
-        let count = usize::try_from(count).unwrap_or(usize::MAX);
+        let count = self.at_once(usize::try_from(count).unwrap_or(usize::MAX), 1000);
         Some(self.list_jobs(count, jobs.map(|job| (job, is_wanted(job)))))
     }
 

@@ -104,7 +104,7 @@ impl Model {
         let mut those: Vec<_> = self.tubes.iter().collect();
         those.retain(|tube| tube.number >= from);
         those.sort_by_key(|tube| tube.number);
-        let most = count.min(100) as usize;
+        let most = self.at_once(count as usize, 100);
         let mut text = String::new();
         for tube in those.iter().take(most) {
             let mut facts = format!("id: {}\n", tube.number) + &self.facts_of_tube(tube);
@@ -155,6 +155,14 @@ impl Model {
         }
     }
 
+    /// How many items one list has: fewer where there is little memory.
+    pub(super) fn at_once(&self, count: usize, most: usize) -> usize {
+        let limit = self.max_memory.unwrap_or(usize::MAX / 2);
+        let used = self.memory() + self.memory_outside;
+        let room = (limit + limit / 16).saturating_sub(used) / 3000;
+        count.min(most).min(room.max(1))
+    }
+
     /// The answer of `list-jobs` for the first `count` of these jobs, with the
     /// id from which to go on.
     pub(super) fn list_jobs<'a>(
@@ -187,7 +195,7 @@ impl Model {
     /// A server adds the addresses and ages.
     pub(super) fn list_connections(&self, from: usize, count: u64) -> String {
         let those = self.clients.iter().filter(|(_, one)| one.number >= from);
-        let most = count.min(100) as usize;
+        let most = self.at_once(count as usize, 100);
         let mut text = String::new();
         for (client, one) in those.clone().take(most) {
             let held =
