@@ -116,7 +116,7 @@ fn a_tube_that_is_full_or_whose_jobs_expire_is_named() {
         BEANSTALK CRITICAL: full 1: mail (limit 0) | <any>
         [2]
         $ beanpole why mail
-        mail: It is full: puts are refused while it has 2 jobs. Of its jobs, 1 expired untaken. Nobody watches it; 2 jobs are ready.
+        mail: Nobody watches it; 2 jobs are ready. It is full: puts are refused while it has 2 jobs. Of its jobs, 1 expired untaken.
         [1]
         $ beanpole metrics | grep -e 'tube_jobs_limit{' -e 'by_tubes_total{' -e 'expired_total{' | grep mail
         beanstalk_tube_jobs_expired_total{tube=\"mail\",server=\"127.0.0.1:PORT\"} 1
@@ -208,5 +208,107 @@ fn why_says_of_a_worker_that_takes_one_job_after_the_other_that_it_is_busy() {
         });
         stop.store(true, SeqCst);
         working.join().expect("a worker");
+    });
+}
+
+#[test]
+fn a_producer_that_puts_into_default_is_no_worker() {
+    on_each_server(&[], |scene| {
+        let mut producer = scene.connect();
+        producer.put("x");
+        scene.tell(
+            "
+            $ beanpole why
+            default: Nobody watches it; 1 job is ready.
+            [1]
+            $ beanpole why default
+            default: Nobody watches it; 1 job is ready.
+            [1]
+            $ COLUMNS=120 beanpole top -i 10ms | grep -o 'nobody watches'
+            nobody watches
+            $ beanpole check -t default --workers-min 1 | grep -o 'workers.*)'
+            workers 0 (limit 1)
+            $ beanpole metrics | grep 'watching_connections{tube=\"default\"' | cut -d ' ' -f 2
+            0",
+        );
+        let mut worker = scene.connect();
+        worker.reserve();
+        producer.put("y");
+        scene.expect(
+            "beanpole why default | cut -d. -f1",
+            "default: Its worker is busy: 1 job is reserved, 1 job is ready",
+        );
+    });
+}
+
+#[test]
+fn timeouts_of_jobs_that_are_done_are_no_trouble() {
+    on_each_server(&[], |scene| {
+        let mut watcher = scene.connect();
+        watcher.ask("watch mail");
+        scene.tell("$ beanpole put -q -t mail -r 1 a b c");
+        let late: Vec<Client> = (0..3).map(|_| worker(&scene, &["mail"])).collect();
+        // beanstalkd forgets its clocks while it has enough to answer.
+        eventually("three timeouts", || {
+            scene
+                .out("beanpole ls mail --state ready -q")
+                .lines()
+                .count()
+                == 3
+        });
+        // beanstalkd tells of one of its ready jobs alone.
+        if !scene.out("beanpole clients").is_empty() {
+            scene.expect(
+                "COLUMNS=120 beanpole top -i 10ms | grep -o '^mail !time'",
+                "mail !time",
+            );
+        }
+        scene.tell(
+            "
+            $ beanpole why mail | grep -o -e 'have timed out 3 times' -e '3 of 3 reservations timed out'
+            <any>3<any>
+            $ beanpole delete 1 2 3; beanpole put -q -t mail -r 1 d
+            $ COLUMNS=120 beanpole top -i 10ms | grep -c -e '!time' -e timeouts
+            0
+            [1]
+            $ beanpole why
+            Nothing is in the way of any job.",
+        );
+        drop(late);
+    });
+}
+
+#[test]
+fn growth_is_told_however_many_jobs_wait_and_whoever_puts_them() {
+    on_each_server(&[], |scene| {
+        let mut client = scene.connect();
+        client.exchange("use mail", "USING mail");
+        for _ in 0..20 {
+            client.send("put 0 0 60 1\r\nx\r\n".repeat(1000));
+            client.lines(1000);
+        }
+        client.close();
+        // In ten minutes there would not be twice as many.
+        let (stop, grows) = (AtomicBool::new(false), |by: &str| {
+            let grows = format!(
+                "mail: Nobody watches it; <number> jobs are ready. It grows by <number> jobs a second; {by}.\n[1]"
+            );
+            scene.expect("beanpole why", &grows);
+        });
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !stop.load(SeqCst) {
+                    let mut producer = scene.connect();
+                    producer.exchange("use mail", "USING mail");
+                    producer.put("x");
+                    thread::yield_now();
+                }
+            });
+            match scene.out("beanpole clients").is_empty() {
+                false => grows("who puts them does not stay connected"),
+                true => grows("from whom, this server does not tell"),
+            }
+            stop.store(true, SeqCst);
+        });
     });
 }

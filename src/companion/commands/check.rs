@@ -329,7 +329,7 @@ impl Check {
         let watchers = if sample.tubes.len() < tubes.len() {
             Some(0)
         } else {
-            of_tubes().map(Facts::watching).min()
+            of_tubes().map(|tube| tube.workers(&sample.server)).min()
         };
         let of_server = sample.server.number("current-workers");
         let workers = watchers.filter(|_| !tubes.is_empty()).unwrap_or(of_server);

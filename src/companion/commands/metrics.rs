@@ -195,7 +195,7 @@ const METRICS: &[(&str, &str, &str)] = &[
     ("tube_urgent_jobs", "current-jobs-urgent", "Ready jobs of the tube with a priority below 1024."),
     ("tube_jobs_created_total", "total-jobs", "Jobs put into the tube."),
     ("tube_using_connections", "current-using", "Connections that use the tube."),
-    ("tube_watching_connections", "current-watching", "Connections that watch the tube."),
+    ("tube_watching_connections", "", "Connections that watch the tube to work."),
     ("tube_waiting_connections", "current-waiting", "Connections that wait for a job of the tube."),
     ("tube_deletes_total", "cmd-delete", "Jobs of the tube that were deleted."),
     ("tube_reserves_total", "total-reserves", "Reservations of jobs of the tube."),
@@ -265,6 +265,7 @@ impl Exposition {
                 self.add("tube_jobs", &labels, jobs);
             }
             self.plain(true, tube.facts(), &of_tube);
+            self.add("tube_watching_connections", &of_tube, tube.watching);
             for (name, age) in [
                 ("tube_next_ready_age_seconds", tube.age),
                 ("tube_last_ready_age_seconds", tube.last_age),

@@ -2,9 +2,9 @@
 
 use crate::command::{Invocation, Run, Tubes};
 use crate::failure::{Failure, Outcome, Status};
-use crate::remote::trouble::{LATE, sentences, starving};
+use crate::remote::trouble::sentences;
 use crate::remote::tubes::is_large;
-use crate::remote::{Client, Facts, Kind, Known, Patterns, Refusal, Sample, State, Tube};
+use crate::remote::{Client, Facts, Known, Patterns, Refusal, Sample, State, Tube};
 use crate::text::counted;
 use beanpole::protocol::TubeName;
 use clap::Args;
@@ -71,9 +71,8 @@ fn ask(client: &mut Client, patterns: &Patterns) -> Outcome<Told> {
     };
     let mut known = Known::default();
     sample(&mut known)?;
-    // Only a second sample shows whether a large tube grows, and whether workers that
-    // hold nothing are fast or hang.
-    let wants_more = |tube: &Tube| is_large(tube.facts()) || has_idle_workers(tube.facts());
+    // Only a second sample shows whether a large tube grows, and whether its jobs are done.
+    let wants_more = |tube: &Tube| is_large(tube.facts()) || tube.is_served();
     if known.tubes.values().any(wants_more) {
         sleep(BETWEEN);
         sample(&mut known)?;
@@ -99,13 +98,6 @@ fn ask(client: &mut Client, patterns: &Patterns) -> Outcome<Told> {
         more,
         is_choice,
     })
-}
-
-/// Whether jobs are ready, and those who watch the tube neither hold jobs nor wait.
-fn has_idle_workers(tube: &Facts) -> bool {
-    let [ready, reserved, ..] = tube.jobs();
-    let waiting = tube.number("current-waiting");
-    ready > 0 && reserved == 0 && waiting == 0 && tube.watching() > 0
 }
 
 impl Told {
@@ -156,41 +148,11 @@ fn of_server(stats: &Facts) -> Option<String> {
 /// The tubes that are in trouble, the worst first; of those in the same trouble,
 /// the one with the most jobs.
 fn troubled(known: &Known) -> Vec<TubeName> {
-    let is_late =
-        |tube: &Tube| tube.age.is_some_and(|age| age >= LATE) || starving(tube, LATE).is_some();
-    let severity = |tube: &Tube| match tube.troubles.as_slice() {
-        // A pause of a tube without ready jobs keeps none from being done.
-        [only] if only.kind == Kind::Paused => 0,
-        [] => u8::from(is_late(tube) && tube.facts().number("current-waiting") == 0),
-        _ => tube.severity(),
-    };
     let all = known.tubes.iter().map(|(name, tube)| {
         let jobs = tube.facts().jobs_in(&[State::Ready, State::Buried]);
-        (severity(tube), jobs, name)
+        (tube.severity(), jobs, name)
     });
     let mut tubes: Vec<_> = all.filter(|(severity, ..)| *severity > 0).collect();
     tubes.sort_by_key(|(severity, jobs, _)| Reverse((*severity, *jobs)));
     tubes.into_iter().map(|(.., name)| name.clone()).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_tube_is_reported_when_its_last_job_is_late_though_its_next_one_is_not() {
-        let mut known = Known::default();
-        for (name, age, last_age) in [
-            ("served", Some(3), Some(9)),
-            ("starving", Some(3), Some(70)),
-            ("late", Some(70), Some(70)),
-        ] {
-            let name = TubeName::parse(name.as_bytes()).unwrap();
-            let tube = known.tubes.entry(name).or_default();
-            (tube.age, tube.last_age) = (age, last_age);
-        }
-        let names = troubled(&known);
-        let names: Vec<_> = names.iter().map(TubeName::as_str).collect();
-        assert_eq!(names, ["late", "starving"]);
-    }
 }

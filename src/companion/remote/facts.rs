@@ -94,6 +94,15 @@ impl Facts {
         self.number("current-watching").saturating_sub(ours)
     }
 
+    /// How many connections watch a tube to work. Each watches `default` from the start, so
+    /// of that at most those count that have reserved a job.
+    pub fn workers(&self, server: &Facts) -> u64 {
+        match self.text("name") {
+            "default" => self.watching().min(server.number("current-workers")),
+            _ => self.watching(),
+        }
+    }
+
     /// How many jobs a server or a tube has in these states.
     pub fn jobs_in(&self, states: &[State]) -> u64 {
         let counts = states.iter().map(|state| self.number(state.count_key()));

@@ -31,7 +31,7 @@ pub use facts::{Facts, JobFacts, State};
 pub use finder::{Room, Scope, Walk};
 pub use patterns::{Pattern, Patterns};
 pub use reply::{Job, RawReply, Reply};
-pub use trouble::{Kind, Refusal};
+pub use trouble::Refusal;
 pub use tubes::{Column, Sample};
 pub use watch::{Known, Tube, Watched};
 pub use writer::{NewJob, Transfer, Writer};

@@ -1,63 +1,241 @@
-//! What keeps jobs from being done: of a tube in a few words, as screens show
-//! it, and in sentences for people; and why a server takes no jobs.
+//! What keeps jobs from being done: of a tube in a few words, as screens show it, and in
+//! sentences for people; and why a server takes no jobs.
 //!
-//! [`Trouble::of`] is the table of what can be wrong with a tube. It follows from
-//! statistics. [`sentences`] need more: they ask about the next jobs of a tube and
-//! about those that are reserved. Nothing is changed by it.
+//! [`TABLE`] is all that can be wrong with a tube. `why`, `top`, the console and the
+//! choice of `metrics` read it, and each row names the alert that tells the same. What a
+//! row looks at follows from statistics and some jobs; [`sentences`] ask about more of
+//! these. Nothing is changed by it.
 
 use crate::failure::Outcome;
 use crate::remote::finder::{MOST, around, first, near};
-use crate::remote::watch::Growth;
+use crate::remote::tubes::is_large;
 use crate::remote::{Client, Facts, JobFacts, Scope, State, Tube, Walk};
 use crate::text::{NAMED, jobs, listed, span};
-use beanpole::protocol::{Key, TubeName};
+use beanpole::protocol::{JobId, Key, TubeName};
 use std::collections::BTreeMap;
-use std::time::Duration;
 
-/// The kinds of trouble, the worst last.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
-    /// Jobs expire, and others are ready.
-    Expires,
-    /// The next ready job is old.
-    Old,
-    /// The last ready job is old, and others go before it that were put later.
-    Starves,
-    /// For long, jobs have been ready and none was deleted.
-    Still,
-    /// The tube is paused, but no job is ready.
-    Paused,
-    /// More jobs are put than are done.
-    Grows,
-    /// Jobs are ready and workers wait for some: as many as may be with the keys of
-    /// these jobs are reserved.
-    Limited,
-    /// The tube is paused, though jobs are ready.
-    Held,
-    /// Jobs time out, in the last ten minutes or at not many more reservations.
-    TimesOut,
-    Buried,
-    /// The tube has as many jobs as it may have: puts are refused.
-    Full,
-    /// Jobs are ready, and no client watches the tube.
-    Unwatched,
-    /// A job was reserved often and never done: its worker is lost each time, or takes
-    /// too long.
-    Fails,
-}
-
-impl Kind {
+/// A kind of trouble.
+pub struct Kind {
+    /// The alert for it in `src/packaging/prometheus-rules.yml`, which also demands that
+    /// it stays so for some time.
+    pub rule: &'static str,
     /// Whether it needs a person, or only may need one.
-    pub fn is_grave(self) -> bool {
-        self > Kind::Limited
-    }
+    pub is_grave: bool,
+    /// Whether ready jobs get no worker because of it.
+    pub stops: bool,
+    /// What `top` shows after the name of such a tube.
+    pub mark: &'static str,
+    /// The figure by which it is seen; `None` if there is nothing to be said about it.
+    seen: fn(&Tube) -> Option<u64>,
+    /// From this figure on it is trouble. A person who asks for the tube is told earlier.
+    pub least: u64,
+    words: fn(&Tube, u64) -> String,
+    said: fn(&Look, u64) -> Vec<String>,
 }
+
+/// All kinds of trouble, the worst first.
+pub static TABLE: [Kind; 11] = [
+    // A job was reserved often and never done: its worker is lost each time, or takes too long.
+    Kind {
+        rule: "BeanpoleJobFails",
+        is_grave: true,
+        stops: false,
+        mark: "!job",
+        seen: |tube| tube.suspect.as_ref().map(|job| job.reserves),
+        least: OFTEN,
+        words: |tube, tries| {
+            let id = tube.suspect.as_ref().map_or(JobId(0), |job| job.id);
+            format!("job {id} fails at each of {tries} tries")
+        },
+        said: |look, _| failing(look).into_iter().collect(),
+    },
+    // Jobs are ready, and no client watches the tube.
+    Kind {
+        rule: "BeanpoleTubeUnwatched",
+        is_grave: true,
+        stops: true,
+        mark: "",
+        seen: |tube| Some(tube.ready()).filter(|ready| *ready > 0 && tube.watching == 0),
+        least: 1,
+        words: |_, _| "nobody watches".into(),
+        said: |_, ready| vec![format!("Nobody watches it; {}.", jobs(ready, "ready"))],
+    },
+    // The tube has as many jobs as it may have: puts are refused.
+    Kind {
+        rule: "BeanpoleTubeFull",
+        is_grave: true,
+        stops: false,
+        mark: "",
+        seen: |tube| is_full(tube.facts()).then(|| tube.facts().number("max-jobs")),
+        least: 1,
+        words: |_, _| "full".into(),
+        said: |_, most| {
+            vec![format!(
+                "It is full: puts are refused while it has {most} jobs."
+            )]
+        },
+    },
+    Kind {
+        rule: "BeanpoleJobsBuried",
+        is_grave: true,
+        stops: false,
+        mark: "",
+        seen: |tube| Some(tube.facts().jobs_in(&[State::Buried])).filter(|buried| *buried > 0),
+        least: 1,
+        words: |_, buried| format!("{buried} buried"),
+        said: |look, buried| {
+            let first = look.buried.map_or(String::new(), |id| {
+                format!(", the next one to be kicked is {id}")
+            });
+            vec![format!("{}{first}.", jobs(buried, "buried"))]
+        },
+    },
+    // Jobs that are there have timed out, or others in the last ten minutes.
+    Kind {
+        rule: "BeanpoleJobsTimeOut",
+        is_grave: true,
+        stops: false,
+        mark: "!time",
+        seen: |tube| match are_common(tube.facts()) {
+            // Then one job that is there and has timed out will be no exception.
+            true if tube.late > 0 => Some(tube.facts().number("total-timeouts")),
+            is_common => {
+                let timeouts = tube.recent_timeouts().max(tube.late);
+                Some(timeouts).filter(|timeouts| is_common || *timeouts >= OFTEN)
+            }
+        },
+        least: OFTEN,
+        words: |_, timeouts| format!("{timeouts} timeouts"),
+        said: |look, timeouts| {
+            let facts = look.tube.facts();
+            let [all, reserves] = ["total-timeouts", "total-reserves"].map(|key| facts.number(key));
+            vec![match all {
+                // beanstalkd tells those of jobs alone.
+                0 => format!("Jobs that are there have timed out {timeouts} times."),
+                _ => format!("{all} of {reserves} reservations timed out."),
+            }]
+        },
+    },
+    // It is paused, though jobs are ready.
+    Kind {
+        rule: "BeanpoleTubePaused",
+        is_grave: true,
+        stops: true,
+        mark: "",
+        seen: |tube| Some(tube.pause()).filter(|left| *left > 0 && tube.ready() > 0),
+        least: 1,
+        words: |_, left| format!("paused, {} left", span(left)),
+        said: |look, left| {
+            let ready = match look.tube.watching {
+                // That was said.
+                0 => String::new(),
+                _ => format!("; {}", jobs(look.tube.ready(), "ready")),
+            };
+            vec![format!("It is paused for another {}{ready}.", span(left))]
+        },
+    },
+    // Jobs are ready and workers wait for some: as many as may be with the keys of these
+    // jobs are reserved.
+    Kind {
+        rule: "BeanpoleJobsLimited",
+        is_grave: false,
+        stops: true,
+        mark: "",
+        seen: |tube| {
+            let is_wanted = tube.is_open() && tube.waiting() > 0;
+            Some(if is_wanted { tube.ready() } else { 0 })
+        },
+        least: 1,
+        words: |_, _| "waits for a limit".into(),
+        said: |look, _| limited(look),
+    },
+    // A ready job has waited, and none was deleted in this time, though there are workers.
+    Kind {
+        rule: "BeanpoleJobsWait",
+        is_grave: false,
+        stops: false,
+        mark: "",
+        seen: |tube| tube.is_served().then(|| tube.still()),
+        least: 60,
+        words: |_, still| format!("no job done for {}", span(still)),
+        said: |look, _| vec![busy(look)],
+    },
+    // More jobs are put than are done.
+    Kind {
+        rule: "BeanpoleTubeGrows",
+        is_grave: false,
+        stops: false,
+        mark: "!grows",
+        seen: |tube| {
+            let growth = tube.growth.as_ref().filter(|_| is_large(tube.facts()));
+            growth.map(|growth| growth.rate)
+        },
+        least: 6,
+        words: |tube, rate| {
+            let growth = tube.growth.as_ref();
+            let from = growth.and_then(|growth| growth.producer.as_ref());
+            let from = from.map_or(String::new(), |producer| format!(", most from {producer}"));
+            let [rate, _, unit] = in_time(rate);
+            format!("grows by {rate}/{unit}{from}")
+        },
+        said: |look, rate| {
+            let growth = look.tube.growth.as_ref();
+            let from = match growth.and_then(|growth| growth.producer.as_ref()) {
+                Some(producer) => format!("most of them come from {producer}"),
+                None if look.is_extended => "who puts them does not stay connected".into(),
+                None => "from whom, this server does not tell".into(),
+            };
+            let [rate, unit, _] = in_time(rate);
+            vec![format!("It grows by {rate} jobs a {unit}; {from}.")]
+        },
+    },
+    // The last ready job is old, and others go before it that were put much later.
+    Kind {
+        rule: "BeanpoleJobStarves",
+        is_grave: false,
+        stops: false,
+        mark: "",
+        seen: |tube| {
+            let late = tube.last_age?.checked_sub(tube.age.unwrap_or(0));
+            late.filter(|late| *late >= 60)
+        },
+        least: 600,
+        words: |tube, _| {
+            let age = tube.last_age.unwrap_or(0);
+            format!("a job waits behind others for {}", span(age))
+        },
+        said: |look, _| {
+            let ages = [look.tube.last_age, look.tube.age];
+            let [last, next] = ages.map(|age| span(age.unwrap_or(0)));
+            vec![format!(
+                "Its last ready job was put {last} ago, the next one {next} ago: jobs of \
+                 smaller priorities go before it."
+            )]
+        },
+    },
+    // Jobs expired in the last ten minutes, as far as it was watched.
+    Kind {
+        rule: "BeanpoleJobsExpire",
+        is_grave: false,
+        stops: false,
+        mark: "",
+        seen: |tube| (tube.facts().number("total-expired") > 0).then(|| tube.recently_expired()),
+        least: 1,
+        words: |_, expired| format!("{expired} expired"),
+        said: |look, _| {
+            let expired = look.tube.facts().number("total-expired");
+            vec![format!("Of its jobs, {expired} expired untaken.")]
+        },
+    },
+];
 
 /// Something that is wrong with a tube.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone)]
 pub struct Trouble {
-    pub kind: Kind,
+    pub kind: &'static Kind,
     pub words: String,
+    /// How bad it is.
+    pub severity: u8,
 }
 
 /// From this number on, reservations of a job that were in vain, or timeouts of a tube,
@@ -65,64 +243,59 @@ pub struct Trouble {
 pub const OFTEN: u64 = 3;
 /// Where at least one of this many reservations ends with a timeout, it is no exception.
 const NO_EXCEPTION: u64 = 4;
-/// If jobs are ready and none was deleted for this long, that is long.
-const STILL: Duration = Duration::from_secs(60);
-/// A next ready job of this age, in seconds, is old.
-const OLD: u64 = 600;
 
 impl Trouble {
-    /// All trouble of a tube at this time, the worst first.
-    pub fn of(tube: &Tube, now: Duration) -> Vec<Trouble> {
-        let facts = tube.facts();
-        let [ready, reserved, delayed, buried] = facts.jobs();
-        let paused = facts.number("pause-time-left");
-        let pause = || format!("paused, {} left", span(paused));
-        let timeouts = match times_out(facts) {
-            Some((timeouts, _)) => timeouts,
-            None => tube.recent_timeouts(),
-        };
-        let may_time_out = ready + reserved + delayed > 0;
-        let is_limited = ready > 0 && paused == 0 && facts.number("current-waiting") > 0;
-        let still = now.saturating_sub(tube.moved);
-        let suspect = tube.suspect.as_ref();
-        let expired = facts.number("total-expired");
-        let growth = tube.growth.as_ref();
-        #[rustfmt::skip]
-        let table = [
-            (Kind::Fails, suspect.map(|job| format!("job {} fails at each of {} tries", job.id, job.reserves))),
-            (Kind::Unwatched, (ready > 0 && facts.watching() == 0).then(|| "nobody watches".into())),
-            (Kind::Full, is_full(facts).then(|| "full".into())),
-            (Kind::Buried, (buried > 0).then(|| format!("{buried} buried"))),
-            (Kind::TimesOut, (timeouts >= OFTEN && may_time_out).then(|| format!("{timeouts} timeouts"))),
-            (Kind::Held, (paused > 0 && ready > 0).then(pause)),
-            (Kind::Limited, is_limited.then(|| "waits for a limit".into())),
-            (Kind::Grows, growth.map(Growth::words)),
-            (Kind::Paused, (paused > 0 && ready == 0).then(pause)),
-            (Kind::Still, (ready > 0 && still >= STILL).then(|| format!("no delete for {}", span(still.as_secs())))),
-            (Kind::Starves, starving(tube, OLD).map(|age| format!("a job waits behind others for {}", span(age)))),
-            (Kind::Old, tube.age.filter(|age| *age >= OLD).map(|age| format!("oldest job {}", span(age)))),
-            (Kind::Expires, (ready > 0 && expired > 0).then(|| format!("{expired} expired"))),
-        ];
-        let kinds = table.into_iter();
-        let found = kinds.filter_map(|(kind, words)| words.map(|words| Trouble { kind, words }));
-        found.collect()
+    /// All trouble of a tube, the worst first.
+    pub fn of(tube: &Tube) -> Vec<Trouble> {
+        let found = (1..)
+            .zip(TABLE.iter().rev())
+            .filter_map(|(severity, kind)| {
+                let figure = (kind.seen)(tube).filter(|figure| *figure >= kind.least)?;
+                let words = (kind.words)(tube, figure);
+                Some(Trouble {
+                    kind,
+                    words,
+                    severity,
+                })
+            });
+        let mut found: Vec<_> = found.collect();
+        found.reverse();
+        found
     }
 }
 
-impl Growth {
-    fn words(&self) -> String {
-        match &self.producer {
-            Some(producer) => format!("grows by {}/s, most from {producer}", self.rate),
-            None => format!("grows by {}/s", self.rate),
-        }
+impl Tube {
+    fn ready(&self) -> u64 {
+        self.facts().jobs_in(&[State::Ready])
+    }
+
+    fn waiting(&self) -> u64 {
+        self.facts().number("current-waiting")
+    }
+
+    /// For how many seconds more it is paused.
+    pub fn pause(&self) -> u64 {
+        self.facts().number("pause-time-left")
+    }
+
+    /// Whether jobs are ready, and those who watch it do not wait for any.
+    pub fn is_served(&self) -> bool {
+        self.is_open() && self.watching > 0 && self.waiting() == 0
+    }
+
+    /// Whether it has a job for whoever wants one.
+    fn is_open(&self) -> bool {
+        self.ready() > 0 && self.pause() == 0
     }
 }
 
-/// The age of the last ready job, if it is this old at least and jobs go before it that
-/// were put much later: those of a smaller priority keep coming.
-pub fn starving(tube: &Tube, least: u64) -> Option<u64> {
-    let behind = tube.age.unwrap_or(0).saturating_add(LATE);
-    tube.last_age.filter(|age| *age >= least && *age > behind)
+/// Jobs in a minute as a number in a second or a minute, with the unit in words and short.
+fn in_time(rate: u64) -> [String; 3] {
+    let (rate, unit, short) = match rate {
+        ..60 => (rate, "minute", "min"),
+        _ => (rate / 60, "second", "s"),
+    };
+    [rate.to_string(), unit.into(), short.into()]
 }
 
 /// Whether a tube has as many jobs as it may have.
@@ -131,20 +304,16 @@ pub fn is_full(tube: &Facts) -> bool {
     most > 0 && tube.jobs_in(&State::ALL) >= most
 }
 
-/// How many of how many reservations of a tube have timed out, if it is no exception.
-fn times_out(tube: &Facts) -> Option<(u64, u64)> {
-    let (timeouts, reserves) = (tube.number("total-timeouts"), tube.number("total-reserves"));
-    let is_common = timeouts >= OFTEN && timeouts * NO_EXCEPTION >= reserves;
-    is_common.then_some((timeouts, reserves))
+/// Whether so many reservations of a tube have timed out that it is no exception.
+fn are_common(tube: &Facts) -> bool {
+    let timeouts = tube.number("total-timeouts");
+    timeouts >= OFTEN && timeouts * NO_EXCEPTION >= tube.number("total-reserves")
 }
 
-/// All trouble of a tube in words, or what may become trouble if nothing else is
-/// wrong; empty if nothing is.
+/// All trouble of a tube in words; empty if nothing is wrong.
 pub fn words(troubles: &[Trouble]) -> String {
-    let ranked = troubles.iter().enumerate();
-    let told = ranked.filter(|(index, trouble)| *index == 0 || trouble.kind > Kind::Still);
-    let words: Vec<_> = told.map(|(_, trouble)| trouble.words.as_str()).collect();
-    words.join(", ")
+    let words = troubles.iter().map(|trouble| trouble.words.as_str());
+    words.collect::<Vec<_>>().join(", ")
 }
 
 /// Whether a job was reserved often, and each time its worker was lost or took
@@ -195,97 +364,50 @@ impl Refusal {
     }
 }
 
-/// How old the next ready job may be before that counts as trouble.
-pub const LATE: u64 = 60;
 /// About how many jobs the sentences ask.
 const SOME: usize = 100;
 
-/// What is in the way of the jobs of this tube, the worst first; empty if
+/// A tube that was looked into.
+struct Look<'a> {
+    name: &'a TubeName,
+    tube: Tube,
+    /// Some ready jobs, the next one first, and some reserved ones, those with the least
+    /// time left first.
+    next: Vec<JobFacts>,
+    held: Vec<JobFacts>,
+    /// The job that a kick would make ready first.
+    buried: Option<JobId>,
+    /// Whether the server lists connections.
+    is_extended: bool,
+}
+
+/// What is in the way of the jobs of this tube, or may be, the worst first; empty if
 /// nothing is.
 pub fn sentences(client: &mut Client, name: &TubeName, tube: &Tube) -> Outcome<Vec<String>> {
-    let facts = tube.facts();
-    let [ready, reserved, delayed, buried] = facts.jobs();
-    let (watching, waiting) = (facts.watching(), facts.number("current-waiting"));
-    let paused = facts.number("pause-time-left");
+    let [ready, reserved, delayed, _] = tube.facts().jobs();
     let next = near(client, name, State::Ready, SOME)?;
     let held = held(client, name, reserved, next.first())?;
-    let mut said = Vec::new();
-    if is_full(facts) {
-        let most = facts.number("max-jobs");
-        said.push(format!(
-            "It is full: puts are refused while it has {most} jobs."
-        ));
-    }
-    let expired = facts.number("total-expired");
-    if expired > 0 {
-        said.push(format!("Of its jobs, {expired} expired untaken."));
-    }
-    said.extend(failing(name, held.iter().chain(&next)));
-    if paused > 0 {
-        let (left, ready) = (span(paused), jobs(ready, "ready"));
-        said.push(format!("It is paused for another {left}; {ready}."));
-    }
-    if ready > 0 && watching == 0 {
-        said.push(match paused {
-            0 => format!("Nobody watches it; {}.", jobs(ready, "ready")),
-            _ => "Nobody watches it.".into(),
-        });
-    }
-    if ready > 0 && watching > 0 && paused == 0 && waiting == 0 {
-        let workers = match (watching, tube.is_moving(), reserved) {
-            (1, true, _) | (1, _, 1..) => "Its worker is busy".into(),
-            (1, ..) => "Its worker holds no job of it and does not ask for one".into(),
-            (_, true, _) => format!("Its {watching} workers are busy"),
-            (.., 0) => format!("None of its {watching} workers holds a job of it or asks for one"),
-            _ if reserved < watching => format!("None of its {watching} workers asks for a job"),
-            _ => format!("All of its {watching} workers are busy"),
-        };
-        let with = match reserved {
-            0 => ";".into(),
-            _ => format!(": {},", jobs(reserved, "reserved")),
-        };
-        let age = next.first().map_or(0, |job| job.age);
-        let late = if age >= LATE {
-            format!(", the next one for {}", span(age))
-        } else {
-            String::new()
-        };
-        said.push(format!("{workers}{with} {}{late}.", jobs(ready, "ready")));
-    }
-    said.extend(starving(tube, LATE).map(|age| {
-        let (age, first) = (span(age), span(tube.age.unwrap_or(0)));
-        format!(
-            "Its last ready job was put {age} ago, the next one {first} ago: jobs of smaller \
-             priorities go before it."
-        )
-    }));
-    said.extend(limited(&next, &held, ready));
-    if let Some(Growth { rate, producer }) = &tube.growth {
-        let from = match producer {
-            Some(producer) => format!("most of them come from {producer}"),
-            None => "from whom, this server does not tell".into(),
-        };
-        said.push(format!("It grows by {rate} jobs a second; {from}."));
-    }
-    for job in held.iter().take(NAMED).filter(|_| ready > 0) {
-        let (id, left, tries) = (job.id, span(job.time_left.0.into()), job.reserves);
-        let worker = match job.all.get("reserved-by") {
-            Some(connection) => format!("connection {connection}"),
-            None => "a worker".into(),
-        };
-        said.push(format!(
-            "Job {id} is held by {worker} for another {left}, at try {tries}."
-        ));
-    }
-    if let Some((timeouts, reserves)) = times_out(facts) {
-        said.push(format!("{timeouts} of {reserves} reservations timed out."));
-    }
-    if buried > 0 {
-        let first = first(client, name, State::Buried)?.map_or(String::new(), |job| {
-            format!(", the next one to be kicked is {}", job.id)
-        });
-        said.push(format!("{}{first}.", jobs(buried, "buried")));
-    }
+    let mut tube = tube.clone();
+    tube.look_at(next.iter().chain(&held));
+    tube.age = tube.age.or(next.first().map(|job| job.age));
+    let look = Look {
+        name,
+        tube,
+        next,
+        held,
+        buried: first(client, name, State::Buried)?.map(|job| job.id),
+        is_extended: client.is_extended()?,
+    };
+    let seen = TABLE.iter();
+    let seen = seen.filter_map(|kind| Some((kind.said)(&look, (kind.seen)(&look.tube)?)));
+    let mut said: Vec<_> = seen.flatten().collect();
+    said.extend(
+        look.held
+            .iter()
+            .take(NAMED)
+            .filter(|_| ready > 0)
+            .map(holder),
+    );
     if ready == 0 && delayed > 0 {
         let first = first(client, name, State::Delayed)?;
         let first = first.map(|job| client.job(job.id)).transpose()?.flatten();
@@ -298,9 +420,48 @@ pub fn sentences(client: &mut Client, name: &TubeName, tube: &Tube) -> Outcome<V
     Ok(said)
 }
 
+/// What the workers of a tube do that take none of its ready jobs.
+fn busy(look: &Look) -> String {
+    let (tube, facts) = (&look.tube, look.tube.facts());
+    let [ready, reserved, ..] = facts.jobs();
+    let workers = match (tube.watching, tube.is_moving(), reserved) {
+        (1, true, _) | (1, _, 1..) => "Its worker is busy".into(),
+        (1, ..) => "Its worker holds no job of it and does not ask for one".into(),
+        (all, true, _) => format!("Its {all} workers are busy"),
+        (all, _, 0) => format!("None of its {all} workers holds a job of it or asks for one"),
+        (all, ..) if reserved < all => format!("None of its {all} workers asks for a job"),
+        (all, ..) => format!("All of its {all} workers are busy"),
+    };
+    let with = match reserved {
+        0 => ";".into(),
+        _ => format!(": {},", jobs(reserved, "reserved")),
+    };
+    let late = match tube.age {
+        Some(age) if tube.still() >= 60 => format!(", the next one for {}", span(age)),
+        _ => String::new(),
+    };
+    format!("{workers}{with} {}{late}.", jobs(ready, "ready"))
+}
+
+/// Who holds a job, and for how long.
+fn holder(job: &JobFacts) -> String {
+    let (id, left, tries) = (job.id, span(job.time_left.0.into()), job.reserves);
+    let worker = match job.all.get("reserved-by") {
+        Some(connection) => format!("connection {connection}"),
+        None => "a worker".into(),
+    };
+    format!("Job {id} is held by {worker} for another {left}, at try {tries}.")
+}
+
 /// A sentence about the jobs among these at which workers fail.
-fn failing<'a>(tube: &TubeName, jobs: impl Iterator<Item = &'a JobFacts>) -> Option<String> {
-    let failing: BTreeMap<_, _> = jobs
+fn failing(
+    Look {
+        name, next, held, ..
+    }: &Look,
+) -> Option<String> {
+    let failing: BTreeMap<_, _> = held
+        .iter()
+        .chain(next)
         .filter(|job| has_failed_often(job))
         .map(|job| (job.id, failures(job)))
         .collect();
@@ -313,14 +474,19 @@ fn failing<'a>(tube: &TubeName, jobs: impl Iterator<Item = &'a JobFacts>) -> Opt
         ),
     };
     Some(format!(
-        "{what} the worker was lost or took too long: 'beanpole ls {tube} --tries {OFTEN}' \
+        "{what} the worker was lost or took too long: 'beanpole ls {name} --tries {OFTEN}' \
          lists such jobs."
     ))
 }
 
 /// Sentences about ready jobs that a full limit keeps from workers: one for each
 /// key among those of the next jobs.
-fn limited(next: &[JobFacts], held: &[JobFacts], ready: u64) -> Vec<String> {
+fn limited(
+    Look {
+        tube, next, held, ..
+    }: &Look,
+) -> Vec<String> {
+    let ready = tube.ready();
     let mut full: BTreeMap<Key, (u32, u64)> = BTreeMap::new();
     for limit in next.iter().filter_map(JobFacts::full_limit) {
         let (most, count) = full.entry(limit.key).or_default();
@@ -392,7 +558,7 @@ mod tests {
         ] {
             let mut tube = Tube::default();
             (tube.age, tube.last_age) = (age, last_age);
-            assert_eq!(super::words(&Trouble::of(&tube, Duration::ZERO)), words);
+            assert_eq!(super::words(&Trouble::of(&tube)), words);
         }
     }
 }

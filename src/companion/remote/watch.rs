@@ -2,14 +2,14 @@
 //! read the latest samples.
 
 use crate::failure::{Failure, Outcome};
-use crate::remote::curves::Curves;
+use crate::remote::curves::{Curves, SPANS};
 use crate::remote::finder::{bodies, near};
 use crate::remote::trouble::{Trouble, has_failed_often};
-use crate::remote::tubes::{Each, RATES, counters, growth, is_large};
+use crate::remote::tubes::{Each, RATES, counters, growth};
 use crate::remote::{Client, Column, Facts, Job, JobFacts, Patterns, Sample, Server, State};
 use beanpole::protocol::{JobId, TubeName};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
@@ -28,9 +28,10 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const RESPITE: u32 = 4;
 /// How much of a body a line can show.
 const SHOWN: u64 = 1 << 10;
-/// A tube grows fast if a quarter of what is put into it stays there, and if it
-/// would have twice as many jobs in this time, in seconds.
-const DOUBLES_WITHIN: f64 = 600.0;
+/// A tube grows if one of this many jobs that are put into it stays there.
+const STAYS: f64 = 4.0;
+/// What happened in this time is recent: the longest that the first curve knows.
+const RECENT: Duration = Duration::from_secs(SPANS[0]);
 
 /// A server that is watched.
 pub struct Watched {
@@ -87,12 +88,20 @@ pub struct Tube {
     pub age: Option<u64>,
     /// That of the last one, if the server tells it.
     pub last_age: Option<u64>,
+    /// How many connections watch it to work, as far as that is known.
+    pub watching: u64,
     /// A job that was reserved often and never done.
     pub suspect: Option<JobFacts>,
-    /// How fast it grows, if that is fast.
+    /// How often those of its ready and reserved jobs that were looked at have timed out.
+    pub late: u64,
+    /// How fast it grows, if it does.
     pub growth: Option<Growth>,
-    /// When a job was deleted last, or none was ready.
-    pub moved: Duration,
+    /// When the last sample was taken.
+    at: Duration,
+    /// When a job was deleted last, or none was ready; `None` if this was never seen.
+    moved: Option<Duration>,
+    /// When jobs expired last, and how many have since it was seen first.
+    expired: (Duration, u64),
     /// When something about it changed.
     changed: Duration,
     /// Whether the tube does not exist any more; its curves go on.
@@ -102,11 +111,13 @@ pub struct Tube {
 }
 
 /// How fast a tube grows.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone)]
 pub struct Growth {
-    /// By how many jobs a second.
+    /// By how many jobs a minute.
     pub rate: u64,
-    /// Who puts most of them, if the server tells it: an address or a process.
+    /// How many were put since the sample before.
+    put: u64,
+    /// Who put half of these or more, if the server tells it: an address or a process.
     pub producer: Option<String>,
 }
 
@@ -277,15 +288,14 @@ impl Known {
                 tube.age = Some(job.age);
             }
         }
-        for job in sample.next.into_iter().chain(sample.others) {
-            if has_failed_often(&job)
-                && let Some(tube) = self.tubes.get_mut(&job.tube)
-            {
-                tube.suspect = Some(job);
-            }
+        let mut looked: HashMap<_, Vec<_>> = HashMap::new();
+        for job in sample.next.iter().chain(&sample.others) {
+            looked.entry(&job.tube).or_default().push(job);
         }
-        for tube in self.tubes.values_mut() {
-            tube.troubles = Trouble::of(tube, at);
+        for (name, tube) in &mut self.tubes {
+            let jobs = looked.remove(name).unwrap_or_default();
+            tube.look_at(jobs.into_iter());
+            tube.troubles = Trouble::of(tube);
         }
     }
 
@@ -303,8 +313,10 @@ impl Known {
             *most = (puts, one.text("address")).max(*most);
         }
         for (name, tube) in &mut self.tubes {
-            if let (Some(growth), Some((1.., producer))) =
+            if let (Some(growth), Some((puts, producer))) =
                 (&mut tube.growth, most.get(name.as_str()))
+                && !before.is_empty()
+                && puts * 2 >= growth.put.max(1)
             {
                 growth.producer = Some((*producer).into());
             }
@@ -322,6 +334,7 @@ impl Known {
         for (name, facts) in tubes {
             let mut tube = old.remove(&name).unwrap_or_default();
             tube.note(at, before, facts);
+            tube.watching = tube.facts().workers(&self.server.facts);
             if tube.curves.is_none() && tube.is_alive() && curves < MOST_CURVES {
                 curves += 1;
                 tube.curves = Some(Box::default());
@@ -384,26 +397,45 @@ impl Counted {
 
 impl Tube {
     fn note(&mut self, at: Duration, before: Option<Duration>, facts: Facts) {
-        let (had, counters) = (self.counted.facts.jobs(), self.counted.counters);
+        let [had, counters] = [self.counted.facts.jobs(), self.counted.counters];
+        let had_expired = self.counted.facts.number("total-expired");
         self.counted.note(at, before, facts);
+        self.at = at;
         let (facts, now) = (&self.counted.facts, self.counted.counters);
         let (jobs, is_new) = (facts.jobs(), self.changed.is_zero());
-        if is_new || now[DELETE] != counters[DELETE] || jobs[0] == 0 || had[0] == 0 {
-            self.moved = at;
+        let begins = is_new || had[0] == 0 || now[DELETE] != counters[DELETE];
+        if jobs[0] == 0 || before.is_some() && begins {
+            self.moved = Some(at);
         }
         if is_new || jobs != had || now != counters {
             self.changed = at.max(Duration::from_millis(1));
         }
-        self.growth = self.counted.rates.and_then(|rates| {
-            let (put, rate) = (rates[PUT], rates[PUT] - rates[DELETE]);
-            let waits = facts.jobs_in(&[State::Ready, State::Delayed]) as f64;
-            let is_fast = rate * 4.0 >= put && rate * DOUBLES_WITHIN >= waits;
-            (is_large(facts) && is_fast).then_some(Growth {
+        let expired = growth(had_expired, facts.number("total-expired"));
+        if expired > 0 && !is_new {
+            self.expired = (at, self.recently_expired() + expired);
+        }
+        let of_all = |jobs: [u64; 4]| jobs.iter().sum::<u64>() as f64;
+        self.growth = self.counted.rates.zip(before).and_then(|(rates, before)| {
+            let minutes = at.saturating_sub(before).as_secs_f64().max(0.001) / 60.0;
+            let rate = (of_all(jobs) - of_all(had)) / minutes;
+            // It grows now, and has grown in the last ten minutes.
+            let counted = |rate| {
+                self.curves
+                    .as_ref()
+                    .map_or(0.0, |curves| curves.counted(rate))
+            };
+            let put = counted(PUT);
+            let grows = rate * STAYS >= rates[PUT] * 60.0 && (put - counted(DELETE)) * STAYS >= put;
+            grows.then_some(Growth {
                 rate: rate as u64,
+                put: growth(counters[PUT], now[PUT]),
                 producer: None,
             })
         });
         self.suspect = None;
+        if jobs[0] + jobs[1] == 0 {
+            self.late = 0;
+        }
         self.is_gone = false;
         // A server that tells no ages is asked for the next job of some tubes.
         let has_ready = jobs[0] > 0;
@@ -433,6 +465,41 @@ impl Tube {
         self.counted.rates.is_some_and(moved)
     }
 
+    /// Looks at jobs of it: whether one fails at each try, and how often they timed out.
+    pub fn look_at<'a>(&mut self, jobs: impl Iterator<Item = &'a JobFacts>) {
+        let (mut seen, mut late) = (HashSet::new(), None);
+        for job in jobs.filter(|job| seen.insert(job.id)) {
+            if has_failed_often(job) {
+                self.suspect = Some(job.clone());
+            }
+            let timeouts = match job.state {
+                State::Buried => 0,
+                _ => job.all.number("timeouts"),
+            };
+            late = Some(late.unwrap_or(0) + timeouts);
+        }
+        // Those of many tubes take turns.
+        self.late = late.unwrap_or(self.late);
+    }
+
+    /// For how many seconds jobs have been ready and none was deleted.
+    pub fn still(&self) -> u64 {
+        match self.moved {
+            Some(moved) => self.at.saturating_sub(moved).as_secs(),
+            None => self.age.unwrap_or(0).max(self.at.as_secs()),
+        }
+    }
+
+    /// How many jobs have expired lately, as far as it was watched.
+    pub fn recently_expired(&self) -> u64 {
+        let (at, expired) = self.expired;
+        if self.at.saturating_sub(at) < RECENT {
+            expired
+        } else {
+            0
+        }
+    }
+
     /// How many jobs have timed out in the last ten minutes, as far as it was watched.
     pub fn recent_timeouts(&self) -> u64 {
         let counted = self.curves.as_ref().map(|curves| curves.counted(TIMEOUTS));
@@ -441,14 +508,12 @@ impl Tube {
 
     /// How bad its trouble is: 0 if there is none.
     pub fn severity(&self) -> u8 {
-        self.troubles
-            .first()
-            .map_or(0, |worst| 1 + worst.kind as u8)
+        self.troubles.first().map_or(0, |worst| worst.severity)
     }
 
     /// Whether it needs a person.
     pub fn is_grave(&self) -> bool {
-        self.troubles.iter().any(|trouble| trouble.kind.is_grave())
+        self.troubles.iter().any(|trouble| trouble.kind.is_grave)
     }
 
     /// The figure of this column, if it is known. That of the name is how bad
@@ -457,7 +522,7 @@ impl Tube {
         match column {
             Column::Tube => Some(self.severity().into()),
             Column::Age => self.age.map(|age| age as f64),
-            Column::Watching => Some(self.facts().watching() as f64),
+            Column::Watching => Some(self.watching as f64),
             _ => self.counted.figure(column),
         }
     }

@@ -3,7 +3,7 @@
 use super::{Board, COLUMNS, Row};
 use crate::remote::form::{job_line, job_titles};
 use crate::remote::trouble::words;
-use crate::remote::{Column, Kind, Refusal, Tube};
+use crate::remote::{Column, Refusal, Tube};
 use crate::text::{Colour, beginning, columns, counted, span};
 
 const KEYS: &str = "q quit  enter look  esc back  s sort";
@@ -240,20 +240,17 @@ fn table(board: &Board, rows: &[&Row], selected: Option<usize>, width: usize) ->
 }
 
 fn row(layout: &Layout, name: &str, tube: &Tube) -> Line {
-    let kinds = tube.troubles.iter().map(|trouble| trouble.kind);
-    let pause = tube.facts().number("pause-time-left");
-    let mark = kinds.clone().find_map(|kind| match kind {
-        Kind::Held | Kind::Paused => Some(format!(" ||{}", span(pause))),
-        Kind::TimesOut => Some(" !time".into()),
-        Kind::Fails => Some(" !job".into()),
-        Kind::Grows => Some(" !grows".into()),
-        _ => None,
-    });
-    let colour = mark.as_ref().map(|_| Colour::YELLOW);
-    let is_held_up = kinds
-        .into_iter()
-        .any(|kind| matches!(kind, Kind::Unwatched | Kind::Limited));
-    let name = layout.name(colour, name, &mark.unwrap_or_default());
+    let kinds = || tube.troubles.iter().map(|trouble| trouble.kind);
+    let mark = match tube.pause() {
+        0 => kinds()
+            .map(|kind| kind.mark.to_owned())
+            .find(|mark| !mark.is_empty()),
+        left => Some(format!("||{}", span(left))),
+    };
+    let mark = mark.map_or(String::new(), |mark| format!(" {mark}"));
+    let colour = (!mark.is_empty()).then_some(Colour::YELLOW);
+    let is_held_up = kinds().any(|kind| kind.stops);
+    let name = layout.name(colour, name, &mark);
     layout.row(name, is_held_up, |column| tube.figure(column))
 }
 
