@@ -1,23 +1,19 @@
 //! The table of connections: who has a slot in it, who has hung up, and how connections
 //! end.
 
+use super::leaving::LEAVES_WITHIN;
 use super::outbox::Client;
 use super::shared::{Guarded, SLICE_STEPS, Shared, Slot};
 use super::stream::Stream;
 use super::system::CLOSING;
 use crate::engine::{ConnectionId, Time};
 use crate::log;
-use crate::sync::{MutexGuard, Ordering, thread};
-use std::collections::BTreeMap;
+use crate::sync::{Ordering, thread};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// How many workers stay idle, at most.
 const IDLE: usize = 32;
-
-/// How long others wait for a client that has hung up. Its worker usually takes some
-/// microseconds, but where all processors are busy it may wait for one for some milliseconds.
-const LEAVES_WITHIN: Duration = Duration::from_millis(10);
 
 /// No client has this id.
 const NOBODY: ConnectionId = ConnectionId(u64::MAX);
@@ -38,7 +34,7 @@ impl Shared {
 
     fn take_slot(&self, stream: Stream) -> Result<Arc<Client>, Stream> {
         // Who finds the connection in the engine finds it in the list of hang-ups, too.
-        let leaving = self.leaving();
+        let leaving = self.leaving.lock();
         let client = self.with_lock(|state, now| {
             // Some of those that leave hold no slot any more: their sockets close soon.
             let leavers = leaving.keys().filter(|id| state.clients.contains_key(id));
@@ -46,7 +42,8 @@ impl Shared {
                 return Err(stream);
             }
             let (id, timeout) = (state.engine.connect(), self.limits.idle_timeout);
-            let client = Arc::new(Client::new(stream, id, self.binlog.clone(), timeout));
+            let (binlog, leaving) = (self.binlog.clone(), Arc::clone(&self.leaving));
+            let client = Arc::new(Client::new(stream, id, binlog, leaving, timeout));
             let slot = Slot {
                 client: Arc::clone(&client),
                 since: now,
@@ -62,49 +59,45 @@ impl Shared {
     }
 
     /// The clients that have hung up and are still there, each with the time until which
-    /// this asker [waits](Self::await_leavers) for it to leave. So an answer that says
-    /// 'nothing is there', and each list and statistic, is given after those clients have
-    /// left that had closed before it was asked for.
+    /// this asker [waits](Self::await_leavers) for it to leave.
     ///
     /// An asker that has hung up itself waits only for those that have come before it: so
     /// no two clients wait for each other.
     pub fn leavers(&self, asker: ConnectionId) -> Vec<(ConnectionId, Time)> {
-        let mut leaving = self.leaving();
+        let mut leaving = self.leaving.lock();
         let found = self.hangups.take();
         let now = if found.is_empty() {
             self.clock.now()
         } else {
             // `leave` frees the slot before it looks for the client in this list.
-            self.with_lock(|state, now| {
-                let found = found.into_iter().map(ConnectionId);
-                let found = found.filter(|id| state.clients.contains_key(id));
-                leaving.extend(found.map(|id| (id, now + LEAVES_WITHIN)));
-                now
-            })
+            let (found, now) = self.with_lock(|state, now| {
+                let slots = found
+                    .iter()
+                    .filter_map(|id| state.clients.get(&ConnectionId(*id)));
+                let clients = slots.map(|slot| Arc::clone(&slot.client));
+                (clients.collect::<Vec<_>>(), now)
+            });
+            for client in found {
+                let until = (!client.delays_its_worker()).then_some(now + LEAVES_WITHIN);
+                leaving.entry(client.id).or_insert(until);
+            }
+            now
         };
         let end = if leaving.contains_key(&asker) {
             asker
         } else {
             NOBODY
         };
-        let leavers = leaving.range(..end).map(|(id, until)| (*id, *until));
+        let leavers = leaving.range(..end);
+        let leavers = leavers.filter_map(|(id, until)| Some((*id, (*until)?)));
         leavers.filter(|(_, until)| *until > now).collect()
     }
 
-    /// Waits until these clients have left, but not for those that take long: they may not
-    /// read their replies, or have asked for much.
+    /// Waits until these clients have left, or nobody waits for them any longer.
     pub fn await_leavers(&self, leavers: Vec<(ConnectionId, Time)>) {
-        let mut leaving = self.leaving();
         for (id, until) in leavers {
-            let time = until.since(self.clock.now());
-            let is_there = |leaving: &mut BTreeMap<_, _>| leaving.contains_key(&id);
-            let waited = self.left.wait_timeout_while(leaving, time, is_there);
-            leaving = waited.expect("no thread panics").0;
+            self.leaving.wait(id, until.since(self.clock.now()));
         }
-    }
-
-    fn leaving(&self) -> MutexGuard<'_, BTreeMap<ConnectionId, Time>> {
-        self.leaving.lock().expect("no thread panics")
     }
 
     /// Ends the waiting of clients that have hung up.
@@ -145,9 +138,7 @@ impl Shared {
             state.idle_workers += usize::from(is_idle);
             is_idle
         });
-        if self.leaving().remove(&client.id).is_some() {
-            self.left.notify_all();
-        }
+        self.leaving.lock().remove(&client.id);
         is_idle
     }
 
@@ -194,7 +185,10 @@ impl Shared {
 mod tests {
     use super::*;
     use crate::engine::{Config, Engine};
+    use crate::protocol::{Body, JobId, Reply};
     use crate::server::{Clock, Limits};
+    use std::io::IoSlice;
+    use std::net::Shutdown;
     use std::os::unix::net::UnixStream;
 
     fn shared() -> Shared {
@@ -216,7 +210,7 @@ mod tests {
     /// However busy the machine is, they are not late.
     fn leavers(shared: &Shared, asker: &Client) -> Vec<ConnectionId> {
         shared.leavers(NOBODY);
-        for until in shared.leaving().values_mut() {
+        for until in shared.leaving.lock().values_mut().flatten() {
             *until = *until + Duration::from_secs(3600);
         }
         let leavers = shared.leavers(asker.id).into_iter();
@@ -229,13 +223,13 @@ mod tests {
         let [asker, first, second, stays] = [(); 4].map(|()| connect(shared));
         drop((first.1, second.1));
         assert_eq!(leavers(shared, &asker.0), [first.0.id, second.0.id]);
-        shared.leave(&second.0, true);
+        second.0.end();
         // Another asker has found it first, and this one waits, too.
         assert_eq!(leavers(shared, &stays.0), [first.0.id]);
         thread::scope(|threads| {
             let awaited = shared.leavers(asker.0.id);
             threads.spawn(|| shared.await_leavers(awaited));
-            shared.leave(&first.0, true);
+            first.0.end();
         });
         assert_eq!(leavers(shared, &asker.0), []);
     }
@@ -273,7 +267,83 @@ mod tests {
         });
     }
 
-    /// It may not read its replies, or the disk may hang.
+    /// Has the worker of a client wait until the client reads its replies, and the client
+    /// half-close.
+    fn read_nothing_and_half_close(client: &(Arc<Client>, UnixStream)) {
+        client.1.shutdown(Shutdown::Write).unwrap();
+        let body = Body::new(&vec![b'x'; 1 << 20]);
+        client.0.post(&mut vec![Reply::Found(JobId(1), body)], None);
+        let worker = Arc::clone(&client.0);
+        thread::spawn(move || worker.flush());
+        while !client.0.delays_its_worker() {
+            thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn nobody_waits_for_a_client_whose_worker_waits_for_it() {
+        let shared = &shared();
+        let [asker, deaf, lingers] = [(); 3].map(|()| connect(shared));
+        read_nothing_and_half_close(&deaf);
+        lingers.0.end();
+        drop(lingers.1);
+        assert_eq!(leavers(shared, &asker.0), []);
+        // It hangs up once more.
+        deaf.1.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(leavers(shared, &asker.0), []);
+        deaf.0.stream.close();
+    }
+
+    #[test]
+    fn nobody_goes_on_waiting_for_a_client_that_turns_out_to_read_nothing() {
+        let shared = &shared();
+        let [asker, deaf] = [(); 2].map(|()| connect(shared));
+        deaf.1.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(leavers(shared, &asker.0), [deaf.0.id]);
+        let awaited = shared.leavers(asker.0.id);
+        thread::scope(|threads| {
+            threads.spawn(|| shared.await_leavers(awaited));
+            read_nothing_and_half_close(&deaf);
+        });
+        // Nor later, though its time is not over.
+        assert_eq!(leavers(shared, &asker.0), []);
+        deaf.0.stream.close();
+    }
+
+    #[test]
+    fn a_client_that_has_closed_with_replies_unread_is_awaited() {
+        let shared = &shared();
+        let [asker, closes] = [(); 2].map(|()| connect(shared));
+        let (client, theirs) = &closes;
+        let mut filled = 0;
+        while let sent @ 1.. = client.stream.try_write(&[IoSlice::new(b"x")]).unwrap() {
+            filled += sent;
+        }
+        assert!(filled > 0);
+        client.post(&mut vec![Reply::TimedOut], None);
+        theirs.shutdown(Shutdown::Both).unwrap();
+        assert_eq!(leavers(shared, &asker.0), [client.id]);
+        client.flush().unwrap_err();
+        assert_eq!(leavers(shared, &asker.0), [client.id]);
+        client.end();
+        assert_eq!(leavers(shared, &asker.0), []);
+    }
+
+    /// A script asks, quits, reads all, closes, and the next one comes.
+    #[test]
+    fn the_slot_of_a_client_that_has_left_and_closed_is_free() {
+        let shared = &shared();
+        let clients = [(); 10].map(|()| connect(shared));
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        assert!(shared.connect(Stream(ours.into())).is_err());
+        let [first, ..] = clients;
+        shared.disconnect(first.0.id);
+        first.0.end();
+        drop(first.1);
+        connect(shared);
+    }
+
+    /// It may have asked for much, or the disk may hang.
     #[test]
     fn nobody_waits_long_for_a_client_that_does_not_leave() {
         let shared = &shared();

@@ -53,7 +53,7 @@
 //! came before is answered. So a client that has closed is still in the engine for some
 //! microseconds, and its jobs are reserved. An answer that says 'nothing is there', and each
 //! list and statistic, waits until those clients have left that had closed before it was
-//! asked for (`leavers` in `connections`). Other answers do not look for them.
+//! asked for (`leaving`). Other answers do not look for them.
 //!
 //! # What `-f 0` waits for
 //!
@@ -77,6 +77,7 @@ pub(crate) mod batch;
 mod clock;
 mod connections;
 mod input;
+mod leaving;
 mod listener;
 mod memory;
 pub mod notify;

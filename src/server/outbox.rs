@@ -32,6 +32,7 @@
 //! that, because the worker then finds nothing to read.
 
 use super::Stream;
+use super::leaving::Leaving;
 use crate::binlog::{Binlog, Failed, Lsn, Waiter};
 use crate::engine::ConnectionId;
 use crate::log::{self, Level};
@@ -66,6 +67,8 @@ pub struct Client {
     /// Its name in the log, if connections are logged.
     pub name: OnceLock<String>,
     binlog: Option<Arc<Binlog>>,
+    /// Those that others wait for, perhaps for this one.
+    leaving: Arc<Leaving>,
     /// How long it may take no replies; then it is a slow client, and is disconnected.
     send_timeout: Option<Duration>,
     outbox: Mutex<Outbox>,
@@ -124,6 +127,9 @@ enum WorkerState {
     Reading,
     /// It executes what it has read. It will send what others could not.
     HasRead,
+    /// It waits for the client: to take more of what is ready, or to receive the last of it
+    /// after its end. Nobody else waits for that.
+    AwaitsClient,
     /// It sleeps until another thread wakes it.
     Sleeping,
 }
@@ -134,6 +140,7 @@ impl Client {
         stream: Stream,
         id: ConnectionId,
         binlog: Option<Arc<Binlog>>,
+        leaving: Arc<Leaving>,
         send_timeout: Option<Duration>,
     ) -> Client {
         Client {
@@ -141,6 +148,7 @@ impl Client {
             id,
             name: OnceLock::new(),
             binlog,
+            leaving,
             send_timeout,
             outbox: Mutex::default(),
             changed: Condvar::new(),
@@ -197,9 +205,23 @@ impl Client {
         self.finish()
     }
 
-    /// Notes that the worker has ended. Returns whether the client was stopped before.
+    /// Notes that the client has left the engine, and that its worker only waits until it
+    /// has received everything. Returns whether the client was stopped before.
     pub fn end(&self) -> bool {
-        std::mem::replace(&mut self.outbox().is_stopped, true)
+        let mut outbox = self.outbox();
+        let was_stopped = std::mem::replace(&mut outbox.is_stopped, true);
+        self.await_client(outbox);
+        was_stopped
+    }
+
+    /// Notes that the worker is about to wait for the client.
+    fn await_client(&self, mut outbox: MutexGuard<'_, Outbox>) {
+        outbox.worker = WorkerState::AwaitsClient;
+        let is_delayed = self.delays(&outbox);
+        drop(outbox);
+        if is_delayed {
+            self.leaving.let_go(self.id);
+        }
     }
 
     /// Blocks until everything is sent, and the answer to the client's `reserve`
@@ -217,6 +239,11 @@ impl Client {
     }
 
     // What other threads call.
+
+    /// Whether its worker waits for it.
+    pub fn delays_its_worker(&self) -> bool {
+        self.delays(&self.outbox())
+    }
 
     /// Posts the answer to a `reserve`, and sends it if it waits for nothing.
     pub fn answer(self: &Arc<Self>, reply: Reply, needed: Option<Lsn>) {
@@ -301,6 +328,13 @@ impl Client {
 
     // What both need.
 
+    /// Whether the worker waits for the client. (The worker of one that has closed, and left
+    /// replies unread, is about to see that.)
+    fn delays(&self, outbox: &Outbox) -> bool {
+        let awaits_client = outbox.worker == WorkerState::AwaitsClient;
+        awaits_client && (outbox.is_stopped || !self.stream.has_closed())
+    }
+
     /// Sends what is ready and waits for the rest, as the worker. After an error,
     /// nothing is left to be sent.
     fn finish(&self) -> io::Result<()> {
@@ -317,7 +351,7 @@ impl Client {
                 outbox.socket_space = outbox.socket_space.saturating_sub(sent);
             }
             if outbox.sending == 0 && !outbox.ready.is_empty() {
-                drop(outbox);
+                self.await_client(outbox);
                 if !self.stream.await_writable(self.send_timeout)? {
                     return Err(io::Error::other("takes no replies"));
                 }
@@ -438,7 +472,10 @@ impl Outbox {
     /// What another thread than the worker may send now; `None` if there is nothing, if
     /// there are long bodies, or if the worker is active or a thread already sending.
     fn take_for_another(&mut self) -> Option<Ready> {
-        let is_left_to_worker = self.worker == WorkerState::Active || !self.ready.bodies.is_empty();
+        let is_left_to_worker = match self.worker {
+            WorkerState::Active | WorkerState::AwaitsClient => true,
+            _ => !self.ready.bodies.is_empty(),
+        };
         if is_left_to_worker || self.sending > 0 || self.ready.is_empty() {
             return None;
         }
@@ -585,7 +622,13 @@ mod tests {
     fn client() -> (Arc<Client>, UnixStream) {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let send_timeout = Some(Duration::from_millis(1));
-        let client = Client::new(Stream(ours.into()), ConnectionId(0), None, send_timeout);
+        let client = Client::new(
+            Stream(ours.into()),
+            ConnectionId(0),
+            None,
+            Arc::default(),
+            send_timeout,
+        );
         (Arc::new(client), theirs)
     }
 

@@ -2,6 +2,7 @@
 //! change of the state.
 
 use super::clock::{self, Clock, Sleep};
+use super::leaving::Leaving;
 use super::memory::{MemoryPart, Trim};
 use super::outbox::Client;
 use super::{Engine, HangupList, Limits};
@@ -10,7 +11,7 @@ use crate::engine::{ConnectionId, Outcome, Time};
 use crate::lock::{ContendedGuard, ContendedMutex};
 use crate::protocol::{Command, Reply, Request};
 use crate::sync::thread::Thread;
-use crate::sync::{AtomicBool, AtomicU64, Condvar, Mutex, OnceLock, Ordering};
+use crate::sync::{AtomicBool, AtomicU64, OnceLock, Ordering};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
@@ -32,11 +33,8 @@ pub struct Shared {
     /// Which clients have hung up. No thread waits for this list to change, so a client
     /// that hangs up wakes only its own worker.
     pub(super) hangups: HangupList,
-    /// The clients that were found in this list and are still connected, each with the
-    /// time until which others wait for it to leave.
-    pub(super) leaving: Mutex<BTreeMap<ConnectionId, Time>>,
-    /// Wakes those that wait.
-    pub(super) left: Condvar,
+    /// Those that were found in this list.
+    pub(super) leaving: Arc<Leaving>,
     /// The same for clients that have waited in a `reserve`. Their workers may be asleep
     /// and not reading, so the acceptor waits for this list, too.
     pub hangups_in_reserve: HangupList,
@@ -101,8 +99,7 @@ impl Shared {
             clock,
             limits,
             hangups: HangupList::new()?,
-            leaving: Mutex::default(),
-            left: Condvar::new(),
+            leaving: Arc::default(),
             hangups_in_reserve: HangupList::new()?,
             memory: Arc::default(),
             state: ContendedMutex::new(Guarded {

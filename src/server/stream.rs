@@ -14,7 +14,6 @@ use std::fmt;
 use std::io::{self, IoSlice};
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::thread;
 use std::time::{Duration, Instant};
 
 /// How long a peer has to receive what was sent, when the server ends the connection. When
@@ -52,12 +51,21 @@ impl Stream {
     pub fn await_writable(&self, time: Option<Duration>) -> io::Result<bool> {
         let longest = PollTimeout::MAX;
         let time = time.map(|time| PollTimeout::try_from(time).unwrap_or(longest));
-        let time = time.unwrap_or(PollTimeout::NONE);
-        let mut socket = [PollFd::new(self.0.as_fd(), PollFlags::POLLOUT)];
-        match poll(&mut socket, time) {
+        match self.poll(PollFlags::POLLOUT, time.unwrap_or(PollTimeout::NONE)) {
             Err(Errno::EINTR) => Ok(true),
-            ready => Ok(ready? > 0),
+            is_ready => Ok(is_ready?),
         }
+    }
+
+    /// Whether the peer has closed, and not only half-closed: a write fails.
+    pub fn has_closed(&self) -> bool {
+        self.poll(PollFlags::empty(), PollTimeout::ZERO) == Ok(true)
+    }
+
+    /// Waits for one of these events, or until both halves are shut. Returns whether that
+    /// has come in time.
+    fn poll(&self, events: PollFlags, time: PollTimeout) -> nix::Result<bool> {
+        poll(&mut [PollFd::new(self.0.as_fd(), events)], time).map(|count| count > 0)
     }
 
     /// The peer's address; `None` on a Unix socket.
@@ -109,6 +117,10 @@ impl Stream {
     pub fn linger(&self, is_stopped: bool) {
         let (socket, until) = (self.0.as_raw_fd(), Instant::now() + RECEIVES_WITHIN);
         let mut dropped = [0; 512];
+        let input = match is_stopped {
+            true => PollFlags::empty(),
+            false => PollFlags::POLLIN,
+        };
         while Instant::now() < until {
             match recv(socket, &mut dropped, MsgFlags::MSG_DONTWAIT) {
                 Ok(1..) => {}
@@ -118,7 +130,9 @@ impl Stream {
                         // This fails only if the peer has already ended the connection.
                         let (Ok(()) | Err(_)) = shutdown(socket, Shutdown::Write);
                     }
-                    thread::sleep(Duration::from_millis(10));
+                    // A peer that closes is noticed at once, since a new client may want
+                    // its slot. Nothing reports that it has received everything.
+                    let (Ok(_) | Err(_)) = self.poll(input, 10_u8.into());
                 }
                 _ => return,
             }

@@ -309,7 +309,13 @@ mod tests {
         let engine = Engine::new(Config::new(10_000), clock.now());
         let shared = Shared::new(engine, None, clock, limits).unwrap();
         let (ours, theirs) = UnixStream::pair().unwrap();
-        let client = Client::new(Stream(ours.into()), ConnectionId(0), None, None);
+        let client = Client::new(
+            Stream(ours.into()),
+            ConnectionId(0),
+            None,
+            Arc::default(),
+            None,
+        );
         work(Worker::new(&shared, &Arc::new(client)), theirs);
     }
 

@@ -4,7 +4,7 @@
 use nix::sys::signal::Signal;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::os::unix::net::UnixDatagram;
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::thread;
 use std::time::{Duration, Instant};
 use support::{
@@ -48,6 +48,25 @@ fn a_closed_connection_makes_room_for_the_next_one() {
     // On a busy machine the system may notify the server too late.
     let refused = refused.count();
     assert!(refused <= 15, "{refused} of 300 were refused");
+}
+
+/// Their workers may still wait until they have received everything.
+#[test]
+fn a_script_that_asks_and_quits_makes_room_for_the_next_one() {
+    let folder = Folder::new();
+    let (path, at) = (folder.join("socket"), folder.socket("socket"));
+    let daemon = Server::start(["-l", &at, "--max-connections", "1"]);
+    daemon.log_line("listening on unix:");
+    for _ in 0..300 {
+        let mut script = UnixStream::connect(&path).expect("it listens");
+        script
+            .write_all(b"stats\r\nquit\r\n")
+            .expect("it is connected");
+        let mut answer = String::new();
+        script.read_to_string(&mut answer).expect("all of it");
+        assert!(answer.starts_with("OK "), "{answer:?}");
+    }
+    drop(daemon);
 }
 
 #[test]

@@ -124,6 +124,10 @@ impl Stream {
         self.0.room >= REAL_ROOM && self.0.state().unread() <= self.0.window
     }
 
+    pub fn has_closed(&self) -> bool {
+        self.0.state().is_left
+    }
+
     pub fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
         self.0.state().read_timeout = timeout;
         Ok(())

@@ -1,0 +1,52 @@
+//! Clients that have hung up and are still there, and how long others wait for them to leave.
+//!
+//! Usually it takes some microseconds until the worker of such a client has read the end of
+//! the stream, and the client has left the engine. Meanwhile its jobs are reserved, and it is
+//! in lists and statistics. So an answer that says 'nothing is there', and each list and
+//! statistic, is given after those clients have left that had closed before it was asked for.
+//!
+//! But **nobody waits for a worker that waits for its own client**: to take more replies, or,
+//! when the client has left the engine, to receive the last of them. And nobody waits longer
+//! than [`LEAVES_WITHIN`] for one that has asked for much, or whose disk is slow.
+
+use crate::engine::{ConnectionId, Time};
+use crate::sync::{Condvar, Mutex, MutexGuard};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// How long others wait for a client after it was found to have hung up for the first time.
+/// Where all processors are busy, its worker may wait for one for some milliseconds.
+pub const LEAVES_WITHIN: Duration = Duration::from_millis(10);
+
+/// The clients, in the order in which they came, until their slots are free. Each has the
+/// time until which others wait for it; `None`: nobody does.
+#[derive(Default)]
+pub struct Leaving {
+    clients: Mutex<BTreeMap<ConnectionId, Option<Time>>>,
+    /// Wakes those that wait.
+    changed: Condvar,
+}
+
+impl Leaving {
+    pub fn lock(&self) -> MutexGuard<'_, BTreeMap<ConnectionId, Option<Time>>> {
+        self.clients.lock().expect("no thread panics")
+    }
+
+    /// From now on nobody waits for this client.
+    pub fn let_go(&self, id: ConnectionId) {
+        if let Some(until) = self.lock().get_mut(&id) {
+            *until = None;
+            self.changed.notify_all();
+        }
+    }
+
+    /// Waits for a client, at most for this time.
+    pub fn wait(&self, id: ConnectionId, time: Duration) {
+        let is_awaited =
+            |clients: &mut BTreeMap<_, Option<_>>| clients.get(&id).is_some_and(Option::is_some);
+        let waited = self
+            .changed
+            .wait_timeout_while(self.lock(), time, is_awaited);
+        drop(waited.expect("no thread panics"));
+    }
+}
