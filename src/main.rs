@@ -292,12 +292,12 @@ fn open(options: &Options, mut clock: Clock) -> Result<Recovered, Failure> {
         let message = text.replace("in the binlog directory", &within);
         (Exit::BinlogUnusable, message)
     };
-    let locked = match binlog::lock(&binlog.dir, false, binlog.sync) {
+    let locked = match binlog::lock(&binlog.dir, false) {
         Err(binlog::Error::Locked(_)) if binlog.wait => {
             let waiting = format!("another server has {} locked", binlog.dir.display());
             log::info(format_args!("waiting: {waiting}"));
             notify::send(&format!("STATUS=Waiting: {waiting}"));
-            binlog::lock(&binlog.dir, true, binlog.sync)
+            binlog::lock(&binlog.dir, true)
         }
         locked => locked,
     };

@@ -90,6 +90,11 @@ impl Error {
         ))
     }
 
+    /// What a start says of a file that it cannot use, and does not need.
+    pub(super) fn left_alone(&self) -> String {
+        format!("left alone, since it is not needed: {self}")
+    }
+
     /// What the system says, where it said something.
     pub(super) fn kind(&self) -> Option<io::ErrorKind> {
         match self {

@@ -12,8 +12,10 @@
 //! be allocated). So its room is allocated,
 //! and a later write to these blocks need not change the file system's metadata, which
 //! would be synced as well. A block that is only allocated costs more writes or flushes
-//! at its first sync (`tests/binlog/zeros` counts them). The part of a file beyond `-s`
-//! is only allocated: it is there for a job that long, which is written in one piece.
+//! at its first sync (`tests/binlog/zeros` counts them). But while a put waits for the file,
+//! as the first one of all does, its room is only allocated: to write 30 MB may take
+//! seconds. So is the part of a file beyond `-s`: it is there for a job that long, which is
+//! written in one piece.
 //!
 //! An obsolete segment keeps its file and its old contents: on a full disk, another
 //! program could take the room of a file as soon as that is removed. The segment that
@@ -33,7 +35,7 @@
 use super::error::{Error, is_full};
 use super::format::{FRAME_LEN, HEADER_LEN, Header, Place, prepared_slot, segment_name};
 use super::import::taken_bytes;
-use super::storage::Storage;
+use super::storage::{File, Storage};
 use super::tail::{BLOCK, LEFT_BY_PUT, Prepared, Room, Tail, Work};
 use super::{Binlog, Event, Failed, Jobs, Lsn, locked};
 use crate::protocol::JobId;
@@ -203,6 +205,12 @@ impl Binlog {
         let asked = self.tail().upkeep.asked;
         let done = self.work_on_files();
         let free = self.storage.free();
+        if let Err(error) = &done
+            && self.storage.check_lock().is_err()
+        {
+            // What is written from now on, no start would find.
+            self.fail(error.clone());
+        }
         let mut tail = self.tail();
         tail.no_room = done.err();
         tail.capacity = free.map(|free| free.saturating_add(tail.file_len()));
@@ -226,7 +234,7 @@ impl Binlog {
             let Some(work) = tail.next_work(end, most) else {
                 return Ok(());
             };
-            let zeros = tail.segment_size;
+            let zeros = tail.zeros();
             let done = match work {
                 Work::Obsolete { is_kept } => {
                     let (number, _) = tail.obsolete.pop_front().expect("it is the next work");
@@ -297,8 +305,16 @@ impl Binlog {
 
     /// Removes a file that is not needed.
     fn remove(&self, name: String) {
-        let removed = self.storage.remove(&name);
+        let removed = self.remove_if_there(&name);
         self.noted(removed.map_err(Error::on("remove", name)));
+    }
+
+    /// An administrator may have removed it before.
+    fn remove_if_there(&self, name: &str) -> io::Result<()> {
+        match self.storage.remove(name) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            removed => removed,
+        }
     }
 
     /// Notes if a file that is not needed could not be removed: the segments thread
@@ -335,7 +351,7 @@ impl Binlog {
     pub(super) fn free_prepared(&self) -> bool {
         let take = || self.tail().take_prepared(0);
         while let Some(prepared) = take() {
-            let removed = self.storage.remove(&prepared.name);
+            let removed = self.remove_if_there(&prepared.name);
             let removed = removed.and_then(|()| self.storage.sync());
             let removed = removed.map_err(Error::on("remove", prepared.name));
             if self.noted(removed).is_some() {
@@ -394,18 +410,36 @@ impl Prepared {
     }
 }
 
-/// Adopts the prepared segments that an earlier server has left. One may have been
-/// made only in part.
-pub(super) fn adopt(storage: &dyn Storage) -> Result<Vec<Prepared>, Error> {
+/// The prepared segments that an earlier server has left.
+#[derive(Default)]
+pub(super) struct Adopted {
+    pub prepared: Vec<Prepared>,
+    /// Why others cannot be used. They are left alone.
+    pub left: Vec<Error>,
+    /// The last slot whose name is taken.
+    pub last_slot: usize,
+}
+
+/// Adopts prepared segments. One may have been made only in part.
+pub(super) fn adopt(storage: &dyn Storage) -> Result<Adopted, Error> {
     let names = storage.list().map_err(Error::on("list", "the files"))?;
-    let prepared = names.iter().filter(|name| prepared_slot(name).is_some());
-    let adopted = prepared.filter_map(|name| reuse(storage, name).transpose());
-    adopted.collect()
+    let mut adopted = Adopted::default();
+    for name in names {
+        let Some(slot) = prepared_slot(&name) else {
+            continue;
+        };
+        adopted.last_slot = adopted.last_slot.max(slot);
+        match reuse(storage, &name) {
+            Ok(reused) => adopted.prepared.extend(reused),
+            Err(error) => adopted.left.push(error),
+        }
+    }
+    Ok(adopted)
 }
 
 /// Opens a prepared segment whose contents are not needed, rounds it to whole blocks, and
 /// makes sure that it has room of its own. One without room, or with another name, is
-/// removed: `None`.
+/// removed: `None`. Nothing is synced: that is done when a segment begins there.
 fn reuse(storage: &dyn Storage, name: &str) -> Result<Option<Prepared>, Error> {
     let reuse = || {
         let file = storage.open(name)?;
@@ -420,7 +454,6 @@ fn reuse(storage: &dyn Storage, name: &str) -> Result<Option<Prepared>, Error> {
         file.set_len(len)?;
         file.allocate(len, 0)?;
         file.unshare()?;
-        file.sync()?;
         let name = name.to_owned();
         Ok(Prepared { name, len, file })
     };
@@ -432,6 +465,12 @@ fn reuse(storage: &dyn Storage, name: &str) -> Result<Option<Prepared>, Error> {
             removed.map(|()| None).map_err(Error::on("remove", name))
         }
     }
+}
+
+/// Whether somebody has removed an open file. (Not every file system counts names.)
+pub(super) fn is_removed(storage: &dyn Storage, file: &dyn File, name: &str) -> io::Result<bool> {
+    let is_missing = |error: io::Error| error.kind() == io::ErrorKind::NotFound;
+    Ok(file.links()? == 0 && storage.open_to_read(name).is_err_and(is_missing))
 }
 
 /// Makes a change. If the disk has no room for it, tries again as long as `free_prepared`

@@ -69,8 +69,8 @@
 use super::error::{Error, is_full};
 use super::format::{any_slot, prepared_slot, segment_number};
 use super::storage::{File, Storage, again, free};
-use super::{Binlog, Failed, SyncMode, locked};
-use crate::sync::{Ordering, time_since_boot};
+use super::{Binlog, Failed, locked};
+use crate::sync::{OnceLock, Ordering, time_since_boot};
 use crate::sys::{disable_copy_on_write, is_shared, whole_file};
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, FcntlArg, OFlag, fcntl, openat, renameat};
@@ -105,11 +105,7 @@ const LOCK: &str = "lock";
 ///
 /// If another server has it, or if it cannot be used: for example, if no file can be made
 /// in it, or removed. (On a full disk none need be made.)
-pub fn lock(
-    path: &Path,
-    wait: bool,
-    sync: SyncMode,
-) -> Result<(Arc<dyn Storage>, Vec<String>), Error> {
+pub fn lock(path: &Path, wait: bool) -> Result<(Arc<dyn Storage>, Vec<String>), Error> {
     let refused = |source| Error::unusable(path, source);
     let mut directory = Directory::open(path)?;
     let is_ours = directory.lock_file(wait).map_err(refused)?;
@@ -127,19 +123,8 @@ pub fn lock(
         made => made.and_then(|_| directory.remove(PROBE)),
     };
     tried.map_err(Error::on("make or remove", "files"))?;
-    let left = left
-        .iter()
-        .map(|error| format!("left alone, since it is not needed: {error}"));
-    let mut notices: Vec<_> = left.collect();
-    let synced = directory.sync_names();
-    let unsynced = synced.map_err(Error::on("sync", "the names"))?;
-    if let Some(why) = unsynced.filter(|_| sync != SyncMode::Never) {
-        notices.push(format!(
-            "names in {} cannot be synced ({why}), so a power cut may lose jobs, or keep the server from starting",
-            path.display()
-        ));
-    }
-    Ok((Arc::new(directory), notices))
+    let left = left.iter().map(Error::left_alone).collect();
+    Ok((Arc::new(directory), left))
 }
 
 /// A directory of the operating system. It is held by a descriptor, so it stays the same
@@ -157,6 +142,8 @@ struct Directory {
     token: Option<Vec<u8>>,
     /// What is appended to the names that are this server's own.
     suffix: String,
+    /// What the operator should know, once a sync has shown that names cannot be synced.
+    cannot_sync: OnceLock<String>,
 }
 
 impl Directory {
@@ -175,6 +162,7 @@ impl Directory {
             path: path.to_owned(),
             token: None,
             suffix: String::new(),
+            cannot_sync: OnceLock::new(),
         })
     }
 
@@ -271,7 +259,7 @@ impl Directory {
     /// An error if the directory or the lock is not where other servers expect it.
     fn must_be_in_place(&self) -> io::Result<()> {
         let told = if !is_at(&self.path, &self.directory)? {
-            "the directory was moved away, or another one was mounted over it"
+            "the directory was moved away or removed, or another one was mounted over it"
         } else if !is_at(&self.path.join(LOCK), &self.lock)? {
             "its file lock was removed"
         } else {
@@ -302,17 +290,6 @@ impl Directory {
             file.forget()?;
         }
         Ok(Arc::new(file))
-    }
-
-    /// Syncs the names. Returns what the file system says if it cannot do that for a
-    /// directory: so do VirtualBox's shared folders, and older kernels' CIFS and 9P.
-    fn sync_names(&self) -> io::Result<Option<io::Error>> {
-        match again(|| fsync(&self.directory)) {
-            Err(errno @ (Errno::EINVAL | Errno::ENOSYS | Errno::EOPNOTSUPP)) => {
-                Ok(Some(errno.into()))
-            }
-            done => Ok(done.map(|()| None)?),
-        }
     }
 
     /// Removes the file of this name on disk.
@@ -369,13 +346,15 @@ impl Storage for Directory {
     /// lock has no file left to rename.
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         self.check_lock()?;
-        if self.is_shared() && segment_number(from).is_some() {
-            // Another machine may have old pages of that file in its cache, and would not
-            // read the new contents.
-            return Err(io::ErrorKind::Unsupported.into());
+        if self.is_shared() {
+            if segment_number(from).is_some() {
+                // Another machine may have old pages of that file in its cache, and would
+                // not read the new contents.
+                return Err(io::ErrorKind::Unsupported.into());
+            }
+            // If a segment begins, the next start must find it at the directory's path.
+            self.must_be_in_place()?;
         }
-        // If a segment begins, the next start must find it at the directory's path.
-        self.must_be_in_place()?;
         let here = &self.directory;
         let (from, to) = (&*self.name(from), &*self.name(to));
         let find = || faccessat(here, to, AccessFlags::F_OK, AtFlags::empty());
@@ -391,9 +370,26 @@ impl Storage for Directory {
         self.unlink(&self.name(name))
     }
 
-    /// Where names cannot be synced, [`lock`] has said so.
+    /// Some file systems cannot do that for a directory: so do VirtualBox's shared folders,
+    /// and older kernels' CIFS and 9P.
     fn sync(&self) -> io::Result<()> {
-        self.sync_names().map(|_| ())
+        match again(|| fsync(&self.directory)) {
+            Err(errno @ (Errno::EINVAL | Errno::ENOSYS | Errno::EOPNOTSUPP)) => {
+                self.cannot_sync.get_or_init(|| {
+                    format!(
+                        "names in {} cannot be synced ({}), so a power cut may lose jobs, or keep the server from starting",
+                        self.path.display(),
+                        io::Error::from(errno)
+                    )
+                });
+                Ok(())
+            }
+            done => Ok(done?),
+        }
+    }
+
+    fn cannot_sync(&self) -> Option<String> {
+        self.cannot_sync.get().cloned()
     }
 
     fn free(&self) -> Option<u64> {
@@ -406,7 +402,7 @@ impl Storage for Directory {
 
     fn check_lock(&self) -> io::Result<()> {
         let Some(token) = &self.token else {
-            return Ok(());
+            return self.must_be_in_place();
         };
         // This asks the storage, not a cache, and fails if this descriptor has
         // lost the lock. (Taking the lock again would show as much. But a
@@ -773,7 +769,7 @@ mod tests {
         let path = |name| directory.path().join(name);
         fs::write(path("segment.spare2"), "").unwrap();
         fs::write(path("segment.1"), "").unwrap();
-        let _locked = lock(directory.path(), false, SyncMode::Never).unwrap();
+        let _locked = lock(directory.path(), false).unwrap();
         let mut other = fs::OpenOptions::new();
         let other = other.write(true).open(path("lock")).unwrap();
         let region = whole_file();
@@ -784,7 +780,7 @@ mod tests {
     #[test]
     fn a_directory_on_a_local_disk_is_not_fenced() {
         let directory = tempfile::tempdir().unwrap();
-        let lock = || lock(directory.path(), false, SyncMode::Never).unwrap().0;
+        let lock = || lock(directory.path(), false).unwrap().0;
         let storage = lock();
         assert!(!storage.is_shared());
         assert_eq!(fs::read(directory.path().join("lock")).unwrap(), b"");

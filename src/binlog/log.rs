@@ -26,7 +26,7 @@
 //! of them, and most would learn that they have to wait for the next sync.
 
 use super::error::Error;
-use super::files::{name_segment, once_there_is_room};
+use super::files::{is_removed, name_segment, once_there_is_room, prepare};
 use super::format::{FRAME_LEN, Frame, Header, Place, Record, segment_name};
 use super::storage::File;
 use super::tail::{BLOCK, Prepared, Step};
@@ -248,8 +248,19 @@ impl Binlog {
         if segment.synced_to.load(Ordering::Acquire) < lsn.0 {
             let on_sync = Error::on("sync", segment_name(segment.number));
             let synced = segment.file.sync();
-            synced.map_err(|error| self.fail(on_sync(error)))?;
+            let found = synced.and_then(|()| self.must_have_name(&segment));
+            found.map_err(|error| self.fail(on_sync(error)))?;
             segment.synced_to.store(lsn.0, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// An error if somebody has removed the file: then no start would find what is in it. (On
+    /// shared storage, the lock check comes before each answer.)
+    fn must_have_name(&self, segment: &OpenSegment) -> io::Result<()> {
+        let name = segment_name(segment.number);
+        if !self.storage.is_shared() && is_removed(&*self.storage, &*segment.file, &name)? {
+            return Err(io::Error::other("somebody has removed it"));
         }
         Ok(())
     }
@@ -477,6 +488,18 @@ impl Writer {
         binlog: &Binlog,
     ) -> Result<(), Error> {
         let free_prepared = || binlog.cut_newest() || binlog.free_prepared();
+        let made;
+        let is_removed = is_removed(&*binlog.storage, &*prepared.file, &prepared.name);
+        let prepared = match is_removed.map_err(Error::on("use", &prepared.name))? {
+            true => {
+                // Another one takes its room.
+                prepared.file.set_len(0).ok();
+                let name = binlog.tail().upkeep.next_name();
+                made = prepare(&*binlog.storage, name, prepared.len, 0)?;
+                &made
+            }
+            false => prepared,
+        };
         let place = name_segment(&*binlog.storage, prepared, header, free_prepared)?;
         let (continued, end) = (Frame::continued(self.place), self.place.offset);
         // Nothing relies on this, so it may fail.

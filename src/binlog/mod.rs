@@ -359,7 +359,7 @@ impl Binlog {
     /// before any segment is changed. So if something is wrong, all segments stay
     /// as they are. (Some of the jobs may be in `jobs` then.)
     pub fn open(options: &Options, jobs: &mut dyn Jobs) -> Result<Opened, Error> {
-        let (storage, notices) = lock(&options.dir, options.wait, options.sync)?;
+        let (storage, notices) = lock(&options.dir, options.wait)?;
         let mut opened = recovery::recover(storage, options.sync, options.segment_size, jobs)?;
         opened.notices.splice(..0, notices);
         Ok(opened)

@@ -9,7 +9,7 @@
 //! that.)
 
 use super::error::{Error, REPAIR, is_full};
-use super::files::{adopt, name_segment, prepare};
+use super::files::{Adopted, adopt, name_segment, prepare};
 use super::format::{
     HEADER_LEN, Record, any_slot, prepared_name, prepared_slot, put_len, segment_name,
 };
@@ -50,6 +50,10 @@ pub fn recover(
     // A server may have been killed between a rename and its sync. We rely on
     // the names from here on, so a power cut may not undo them any more.
     opening.sync_names()?;
+    let unsynced = opening.storage.cannot_sync();
+    opening
+        .notices
+        .extend(unsynced.filter(|_| sync != SyncMode::Never));
     let Survey {
         names,
         segments,
@@ -196,7 +200,12 @@ impl Opening<'_> {
         let writer = Writer::new(place, first.file, Lsn::START);
         // As at any time, what fails here stops only puts.
         let second = prepare(storage, prepared_name(1), BLOCK, BLOCK);
-        Ok(self.binlog(live, writer, second.into_iter().collect(), size))
+        let adopted = Adopted {
+            prepared: second.into_iter().collect(),
+            last_slot: 1,
+            ..Adopted::default()
+        };
+        Ok(self.binlog(live, writer, adopted, size))
     }
 
     /// Continues a binlog of our own after the records of its newest segment.
@@ -217,9 +226,11 @@ impl Opening<'_> {
             live.cut();
         }
         let writer = Writer::new(found.place(end), file, Lsn::START);
-        let prepared = adopt(&*self.storage)?;
-        let size = self.segment_len(&prepared);
-        let binlog = self.binlog(live, writer, prepared, size);
+        let mut adopted = adopt(&*self.storage)?;
+        let left = adopted.left.drain(..);
+        self.notices.extend(left.map(|error| error.left_alone()));
+        let size = self.segment_len(&adopted.prepared);
+        let binlog = self.binlog(live, writer, adopted, size);
         // On shared storage we write no record after those of another server:
         // it may still write there.
         if self.storage.is_shared() {
@@ -263,18 +274,12 @@ impl Opening<'_> {
     }
 
     /// The binlog with these segments, which continues at the offset of this writer.
-    fn binlog(
-        &self,
-        live: LiveBytes,
-        writer: Writer,
-        prepared: Vec<Prepared>,
-        size: u64,
-    ) -> Binlog {
+    fn binlog(&self, live: LiveBytes, writer: Writer, adopted: Adopted, size: u64) -> Binlog {
         let end = writer.place.offset;
         Binlog {
             storage: self.storage.clone(),
             sync: self.sync,
-            tail: Mutex::new(Tail::new(live, size, prepared)),
+            tail: Mutex::new(Tail::new(live, size, adopted)),
             segment: Mutex::new(writer.segment.clone()),
             commit_queue: ContendedMutex::new(CommitQueue::new(writer)),
             durable: AtomicU64::new(end),
@@ -336,9 +341,8 @@ impl Opening<'_> {
                     found.name()
                 ))
             });
-            let told =
-                told.unwrap_or_else(|error| format!("left alone, since it is not needed: {error}"));
-            self.notices.push(told);
+            self.notices
+                .push(told.unwrap_or_else(|error| error.left_alone()));
         }
     }
 

@@ -43,6 +43,10 @@ pub trait Storage: Send + Sync {
     /// are: a file system writes its metadata itself, and either tries again or is
     /// broken for good.
     fn sync(&self) -> io::Result<()>;
+    /// What the operator should know, where a [`sync`](Storage::sync) makes nothing durable.
+    fn cannot_sync(&self) -> Option<String> {
+        None
+    }
     /// How many bytes new files can take, if the file system says so.
     fn free(&self) -> Option<u64>;
     /// Whether another machine could take the directory over while we use it: see

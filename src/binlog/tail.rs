@@ -49,9 +49,8 @@
 //! the disk is full, prepared segments are removed for that, one after the other.
 
 use super::error::Error;
-use super::format::{
-    HEADER_LEN, Header, Record, prepared_name, prepared_slot, put_len, put_len_of,
-};
+use super::files::Adopted;
+use super::format::{HEADER_LEN, Header, Record, prepared_name, put_len, put_len_of};
 use super::live::LiveBytes;
 use super::storage::File;
 use super::{Jobs, Lsn};
@@ -95,7 +94,7 @@ pub(super) struct Prepared {
 #[derive(Default)]
 pub(super) struct Upkeep {
     /// The slot of the last prepared segment.
-    last_slot: usize,
+    pub last_slot: usize,
     /// Whether the segments thread runs.
     pub has_thread: bool,
     /// How often a pass was asked for, and how many of these requests the last pass has
@@ -107,17 +106,6 @@ pub(super) struct Upkeep {
 }
 
 impl Upkeep {
-    /// The upkeep of a log that has these prepared segments.
-    pub fn after(prepared: &[Prepared]) -> Upkeep {
-        let slots = prepared
-            .iter()
-            .filter_map(|prepared| prepared_slot(&prepared.name));
-        Upkeep {
-            last_slot: slots.max().unwrap_or(0),
-            ..Upkeep::default()
-        }
-    }
-
     pub fn next_name(&mut self) -> String {
         self.last_slot += 1;
         prepared_name(self.last_slot)
@@ -202,15 +190,16 @@ pub(super) struct Tail {
 
 impl Tail {
     /// The tail of a log with these segments and prepared segments.
-    pub fn new(live: LiveBytes, segment_size: u64, prepared: Vec<Prepared>) -> Tail {
-        Tail {
+    pub fn new(live: LiveBytes, segment_size: u64, adopted: Adopted) -> Tail {
+        let mut tail = Tail {
             end: Lsn(live.newest().used_bytes),
             live,
             segment_size,
-            upkeep: Upkeep::after(&prepared),
-            prepared,
+            prepared: adopted.prepared,
             ..Tail::default()
-        }
+        };
+        tail.upkeep.last_slot = adopted.last_slot;
+        tail
     }
 
     /// Appends records of changes, which all have been made, and then does some compaction
@@ -566,6 +555,16 @@ impl Tail {
         Room { _put: put }
     }
 
+    /// Up to which length a new file is written and not only allocated. While a put waits,
+    /// none of it is: the later syncs of that file cost more, once.
+    pub fn zeros(&self) -> u64 {
+        let mut waiting = self.waiting.iter();
+        match waiting.any(|put| put.strong_count() > 0) {
+            true => 0,
+            false => self.segment_size,
+        }
+    }
+
     /// Whether the segments thread has something to do. On a full disk, this is so
     /// when segments are obsolete, and when there is hardly any room: blocks of removed
     /// files may have become free only now.
@@ -649,7 +648,7 @@ mod tests {
     fn new(number: u32, len: u64) -> Tail {
         let mut live = LiveBytes::new(JobId(1));
         live.begin(number, len);
-        Tail::new(live, 4096, Vec::new())
+        Tail::new(live, 4096, Adopted::default())
     }
 
     fn prepared(len: u64) -> Prepared {

@@ -4,7 +4,7 @@
 use crate::failure::plain;
 use crate::text::output::complain;
 use beanpole::binlog::storage::{File, Storage};
-use beanpole::binlog::{Error, SyncMode, lock};
+use beanpole::binlog::{Error, lock};
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -30,7 +30,7 @@ impl Directory {
     /// Locks a directory. Where not even a file can be made for that, no server can use it.
     pub fn open(path: &Path) -> Result<Directory, Error> {
         use io::ErrorKind::{NotADirectory, NotFound};
-        let lock = match lock(path, false, SyncMode::Never) {
+        let lock = match lock(path, false) {
             Ok((storage, _)) => Some(storage),
             Err(Error::Io(kind, why)) if !matches!(kind, NotFound | NotADirectory) => {
                 if kind != io::ErrorKind::ReadOnlyFilesystem {

@@ -273,15 +273,21 @@ fn a_torn_tail_of_ff_bytes_is_not_taken_for_a_continued_segment() {
 }
 
 /// Starts over copies of a disk on which one operation after the other fails:
-/// the operation, and what the start says.
+/// the operation, and what the start says if it ends, or if it leaves a file alone.
 fn failing_starts(disk: &Disk, jobs: &Jobs, kind: ErrorKind) -> impl Iterator<Item = String> {
     (1..).map_while(move |operation| {
         let copy = disk.state().kill();
         copy.fail_at(operation, kind);
-        let opened = start(&copy);
-        let failed = opened.map(|opened| assert_eq!(&opened.jobs, jobs)).err();
-        let error = failed.map_or(String::new(), |error| error.to_string());
-        let (told, _) = error.split_once(" in the").unwrap_or_default();
+        let told = match start(&copy) {
+            Ok(opened) => {
+                assert_eq!(&opened.jobs, jobs);
+                let mut notices = opened.notices.into_iter();
+                let left = notices.find(|told| told.starts_with("left alone"));
+                left.unwrap_or_default()
+            }
+            Err(error) => error.to_string(),
+        };
+        let (told, _) = told.split_once(" in the").unwrap_or_default();
         Some(format!("{}: {told}", copy.failed()?))
     })
 }
@@ -289,9 +295,12 @@ fn failing_starts(disk: &Disk, jobs: &Jobs, kind: ErrorKind) -> impl Iterator<It
 /// What is read and may not be synced is written again, and some file systems
 /// need room for that; a copy of a file may have holes.
 #[test]
-fn a_start_tolerates_a_full_disk_and_no_other_error() {
+fn a_start_tolerates_a_full_disk_and_other_errors_only_of_prepared_segments() {
     let (disk, _, jobs) = &log(false);
-    let ends = |told: &String| told.contains(": cannot ");
+    let ends = |told: &String| {
+        told.contains(": cannot ")
+            || told.contains(": left alone, since it is not needed: cannot prepare segment.spare")
+    };
     let starts = |kind| failing_starts(disk, jobs, kind);
     let failing: Vec<_> = starts(ErrorKind::Other).collect();
     assert!(failing.iter().all(ends), "{failing:?}");
@@ -303,7 +312,7 @@ fn a_start_tolerates_a_full_disk_and_no_other_error() {
         .collect();
     // For the records, for the segment's file, and for three prepared segments.
     let newest = ["write: ", "unshare: ", "allocate: "];
-    let each_prepared = ["cut: ", "allocate: ", "unshare: ", "sync: "];
+    let each_prepared = ["cut: ", "allocate: ", "unshare: "];
     let names = disk.names();
     let prepared = names.iter().filter(|name| name.contains("spare"));
     let expected = [&newest[..], &each_prepared.repeat(prepared.count())];
@@ -542,7 +551,7 @@ fn a_torn_tail_is_overwritten_on_the_disk_even_if_a_start_failed_to_sync_that() 
         let left = copy.state().cut(Survival::Nothing, &mut Random::new(1));
         assert!(open(&left).notices.is_empty(), "operation {operation}");
     }
-    assert!(failed_syncs > 2);
+    assert!(failed_syncs > 1);
 }
 
 #[test]

@@ -14,6 +14,7 @@ use std::io::Write;
 use std::net::TcpStream;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::os::unix::net::UnixDatagram;
+use std::path::PathBuf;
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -284,10 +285,72 @@ fn a_server_whose_directory_is_replaced_ends_without_touching_the_new_one() {
     client.exchange("delete 1", "DELETED");
     let (status, log) = use_up(daemon, port);
     assert_eq!(status, 11, "{log:?}");
-    let told = "the directory was moved away, or another one was mounted over it";
+    let told = "the directory was moved away or removed, or another one was mounted over it";
     assert!(log.iter().any(|line| line.contains(told)), "{log:?}");
     let daemon = Server::start(options);
     daemon.connect().exchange("reserve", "RESERVED 1 3\r\njob");
+}
+
+/// Nothing is acknowledged that no start would find.
+#[test]
+fn a_server_whose_directory_is_removed_ends() {
+    for sync in [&["-f", "0"][..], &["-f", "50"], &["-F"]] {
+        let place = Folder::new();
+        let path = place.path().join("queue");
+        fs::create_dir(&path).expect("room");
+        let options = ["-s", "65536", "-b", path.to_str().expect("text")];
+        let daemon = Server::start(options.iter().chain(sync).copied());
+        let port = daemon.port();
+        let mut client = Client::connect(port);
+        client.exchange("put 0 0 60 3\r\njob", "INSERTED 1");
+        fs::remove_dir_all(&path).expect("it can be removed");
+        let (status, log) = if sync == ["-f", "0"] {
+            client.exchange("put 0 0 60 3\r\njob", "INTERNAL_ERROR");
+            let (status, log) = daemon.wait();
+            (status.code().expect("no signal ended it"), log)
+        } else {
+            use_up(daemon, port)
+        };
+        assert_eq!(status, 11, "{log:?}");
+        assert!(log.iter().any(|line| line.contains("removed")), "{log:?}");
+    }
+}
+
+/// As an administrator may do who needs room on the disk.
+#[test]
+fn any_prepared_segment_may_be_removed_below_a_server_or_be_impossible_to_open() {
+    let directory = Folder::new();
+    let options = ["-s", "8192", "-b", directory.text()];
+    let (mut client, mut jobs) = (None, 0);
+    for _ in 0..2 {
+        let server = Server::start(options);
+        for _ in 0..2 {
+            let client = client.insert(Client::connect(server.port()));
+            for _ in 0..10 {
+                jobs += 1;
+                let body = "x".repeat(3000);
+                client.exchange(
+                    &format!("put 0 0 60 3000\r\n{body}"),
+                    &format!("INSERTED {jobs}"),
+                );
+            }
+            let names = fs::read_dir(directory.path()).expect("it is ours");
+            let paths = names.map(|entry| entry.expect("its name").path());
+            let is_prepared = |path: &PathBuf| path.to_string_lossy().contains("spare");
+            let prepared = paths.filter(|path| is_prepared(path) && path.is_file());
+            let removed = prepared.map(|path| fs::remove_file(path).expect("it can be removed"));
+            assert!(removed.count() >= 1);
+        }
+        drop(server);
+        // The next ones prepared get other names.
+        for slot in 20..40 {
+            fs::create_dir(directory.path().join(format!("segment.spare{slot}"))).ok();
+        }
+    }
+    let server = Server::start(options);
+    server.log_line("left alone, since it is not needed: cannot prepare segment.spare20");
+    let mut client = server.connect();
+    client.exchange(&format!("peek {jobs}"), &format!("FOUND {jobs} 3000"));
 }
 
 #[test]
