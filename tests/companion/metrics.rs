@@ -2,10 +2,16 @@
 
 use super::support::{ended, http, http_port, listen, on_each_server, status};
 use companion::remote::trouble::TABLE;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::sys::socket::{
+    AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, connect, listen as listen_to,
+    socket,
+};
 use std::collections::{HashMap, HashSet};
 use std::fs::{read_dir, read_to_string};
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 use support::session::Scene;
 use support::{Port, eventually, text_of};
@@ -289,6 +295,74 @@ fn servers_are_asked_at_the_same_time() {
             );
         }
     });
+}
+
+#[test]
+fn a_server_that_hangs_is_given_up_before_the_scraper_gives_up() {
+    on_each_server(&[], |scene| {
+        let (silent, port) = listen();
+        let served = scene.begin(&format!(
+            "beanpole metrics -a {port} -a $PORT --listen 127.0.0.1:0"
+        ));
+        let metrics = http_port(&served);
+        let (dead, alive) = (
+            format!("beanstalk_up{{server=\"127.0.0.1:{port}\"}} 0\n"),
+            format!("beanstalk_up{{server=\"{}\"}} 1\n", scene.address()),
+        );
+        let get = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nX-Prometheus-Scrape-Timeout-Seconds: 0.2\r\n\r\n";
+        let text = http(metrics, get);
+        assert!(text.contains(&dead) && text.contains(&alive), "{text}");
+        let waited = served.log_line("no reply within ");
+        assert!(waited.contains("no reply within 0.1 s"), "{waited}");
+        drop(silent);
+    });
+}
+
+/// A Unix socket in this folder that takes no further connection, as long as what is
+/// returned lives.
+fn full_queue(scene: &Scene) -> Vec<OwnedFd> {
+    let new = || {
+        socket(
+            AddressFamily::Unix,
+            SockType::Stream,
+            SockFlag::empty(),
+            None,
+        )
+    };
+    let path = scene.folder.join("full");
+    let address = UnixAddr::new(&path).expect("an address");
+    let hung = new().expect("a socket");
+    bind(hung.as_raw_fd(), &address).expect("bound");
+    listen_to(&hung, Backlog::new(0).expect("a number")).expect("listening");
+    let mut sockets = vec![hung];
+    loop {
+        let client = new().expect("a socket");
+        fcntl(&client, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).expect("not blocking");
+        if connect(client.as_raw_fd(), &address).is_err() {
+            return sockets;
+        }
+        sockets.push(client);
+    }
+}
+
+#[test]
+fn a_unix_socket_whose_queue_is_full_is_given_up_in_time() {
+    let scene = Scene::ours();
+    let queue = full_queue(&scene);
+    scene.tell(
+        "
+        $ beanpole check -a unix:full --timeout 50ms
+        BEANSTALK CRITICAL: cannot connect to unix:full: it takes none: it hangs, and its queue is full
+        [2]
+        $ beanpole stats -a unix:full --timeout 50ms
+        ! beanpole stats: cannot connect to unix:full: it takes none: it hangs, and its queue is full
+        [3]
+        $ beanpole metrics -a unix:full -a $PORT --timeout 50ms 2> said | grep _up{; cat said
+        beanstalk_up{server=\"unix:full\"} 0
+        beanstalk_up{server=\"127.0.0.1:PORT\"} 1
+        beanpole metrics: cannot connect to unix:full: it takes none: it hangs, and its queue is full",
+    );
+    drop(queue);
 }
 
 #[test]

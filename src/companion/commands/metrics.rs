@@ -12,7 +12,7 @@ use crate::remote::client::ask_all;
 use crate::remote::{Client, Facts, Known, Pattern, Patterns, Refusal, Sample, Server, State};
 use crate::signals::end_at_signals;
 use crate::text::output::{WholeFile, complain, note, print};
-use crate::values::{Count, parse};
+use crate::values::{Count, Parse, parse};
 use clap::{Args, ValueHint};
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -47,7 +47,7 @@ impl Run for Metrics {
     const MANY_SERVERS: bool = true;
 
     fn run(self, invocation: &Invocation) -> Outcome {
-        let mut scrape = Scrape {
+        let scrape = Scrape {
             servers: invocation.servers.clone(),
             patience: invocation.patience,
             tubes: Patterns(self.tubes),
@@ -58,7 +58,6 @@ impl Run for Metrics {
             end_at_signals()?;
             let (listener, bound) = http::bind(listen)?;
             note(format_args!("serving http://{bound}/metrics"));
-            scrape.patience = scrape.patience.min(SCRAPE_PATIENCE);
             let served = Served {
                 scrape,
                 last: Mutex::default(),
@@ -67,7 +66,7 @@ impl Run for Metrics {
                 served.answer(request)
             })
         }
-        let (text, failures) = scrape.text();
+        let (text, failures) = scrape.text(scrape.patience);
         match &self.output {
             Some(path) => WholeFile::write(path, &text)?,
             None => print(text).map(drop)?,
@@ -100,7 +99,8 @@ impl Served {
         if let Some((_, text)) = last.as_ref().filter(will_do) {
             return Ok(Answer::ok(KIND, Arc::clone(text)));
         }
-        let (text, failures) = self.scrape.text();
+        let patience = self.scrape.patience.min(patience_of(request));
+        let (text, failures) = self.scrape.text(patience);
         failures.iter().for_each(|failure| complain!("{failure}"));
         let text: Arc<str> = text.into();
         *last = Some((Instant::now(), Arc::clone(&text)));
@@ -110,11 +110,22 @@ impl Served {
 
 /// The content type of the text.
 const KIND: &str = "text/plain; version=0.0.4; charset=utf-8";
-/// How long servers may take to answer for a scrape: as a rule, a scraper gives up after
-/// 10 seconds.
+/// How long servers may take to answer for a scrape if the scraper does not say when it
+/// gives up: as a rule, after 10 seconds.
 const SCRAPE_PATIENCE: Duration = Duration::from_secs(8);
+/// How long before that the text has to be made.
+const MARGIN: Duration = Duration::from_millis(500);
 /// For how long a text that somebody still reads is given to others.
 const SHARED: Duration = Duration::from_secs(5);
+
+/// How long servers may take to answer for this scrape: Prometheus says when it gives up.
+fn patience_of(request: &Request) -> Duration {
+    let told = request.header("x-prometheus-scrape-timeout-seconds");
+    let time = told.and_then(|text| <Duration as Parse>::parse(text).ok());
+    time.map_or(SCRAPE_PATIENCE, |time| {
+        time.saturating_sub(MARGIN).max(time / 2)
+    })
+}
 
 /// Which metrics are wanted, and of which servers.
 #[derive(Default)]
@@ -131,10 +142,10 @@ struct Scrape {
 
 impl Scrape {
     /// The metrics, with a label for each server, and why servers gave none.
-    fn text(&self) -> (String, Vec<Failure>) {
+    fn text(&self, patience: Duration) -> (String, Vec<Failure>) {
         let mut metrics = Exposition::default();
         let mut failures = Vec::new();
-        let until = Instant::now() + self.patience;
+        let until = Instant::now() + patience;
         let all = ask_all(&self.servers, |server| self.ask(server, until));
         for (server, known) in self.servers.iter().zip(all) {
             metrics.server = escaped(&server.title());

@@ -12,12 +12,17 @@
 use crate::failure::plain;
 use crate::text::{Colour, note};
 use crate::values::Parse;
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::sys::socket::{
+    AddressFamily, SockFlag, SockType, UnixAddr, connect, setsockopt, socket, sockopt,
+};
+use nix::sys::time::{TimeVal, TimeValLike};
 use std::fmt;
 use std::io::{self, ErrorKind, IsTerminal};
 use std::net::{TcpStream, ToSocketAddrs};
-use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The address of a server.
@@ -85,7 +90,7 @@ impl Address {
     /// socket, so a `TcpStream` serves for both.
     pub fn connect(&self, patience: Duration) -> io::Result<TcpStream> {
         let stream = match self {
-            Address::Unix(path) => TcpStream::from(OwnedFd::from(UnixStream::connect(path)?)),
+            Address::Unix(path) => connect_unix(path, patience)?.into(),
             Address::Tcp { host, port } => {
                 let unknown = io::Error::new(ErrorKind::NotFound, "the name has no address");
                 let mut tried = Err(unknown);
@@ -110,6 +115,31 @@ impl Address {
             host: "127.0.0.1".into(),
             port,
         }
+    }
+}
+
+/// Connects to the socket at this path. While the queue of a server is full, connecting
+/// waits as long as writing may.
+fn connect_unix(path: &Path, patience: Duration) -> io::Result<OwnedFd> {
+    let socket = socket(
+        AddressFamily::Unix,
+        SockType::Stream,
+        SockFlag::empty(),
+        None,
+    )?;
+    fcntl(&socket, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
+    // 0 would be for ever.
+    let longest = patience.as_millis().clamp(1, 86_400_000) as i64;
+    let longest = TimeVal::milliseconds(longest);
+    setsockopt(&socket, sockopt::SendTimeout, &longest)?;
+    loop {
+        return match connect(socket.as_raw_fd(), &UnixAddr::new(path)?) {
+            Err(Errno::EINTR) => continue,
+            Err(Errno::EAGAIN) => Err(io::Error::other(
+                "it takes none: it hangs, and its queue is full",
+            )),
+            connected => Ok(connected.map(|()| socket)?),
+        };
     }
 }
 
