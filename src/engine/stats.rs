@@ -29,13 +29,13 @@ const LISTED_FREELY: usize = 4 * 1024;
 const LISTED_EACH: u64 = 3000;
 
 impl Engine {
-    /// The answer to `stats` in four parts. The server adds what only the process knows
+    /// The answer to `stats` in two parts. The server adds what only the process knows
     /// at the end of each.
     // Not inlined, like the others that describe many things: these have large stack
     // frames, and each page that a worker's stack has touched once stays with its client.
     #[inline(never)]
-    pub(super) fn server_documents(&self) -> [Document; 4] {
-        let [mut document, mut state, mut limits, mut refusals] = <[Document; 4]>::default();
+    pub(super) fn stats(&self) -> Reply {
+        let [mut document, mut state] = <[Document; 2]>::default();
         add_jobs(&mut document, &self.jobs_now);
         for (name, count) in command::counted().into_iter().zip(self.totals.commands) {
             document.add_number(&["cmd-", name].concat(), count);
@@ -50,16 +50,22 @@ impl Engine {
         document.add("current-waiting", self.connections_now.waiting);
         document.add_number("total-connections", self.totals.connections);
         state.add("draining", self.draining);
-        // The keys below are our extensions.
-        limits.add("memory-used", self.memory() + self.memory_outside_engine);
-        limits.add("max-memory", self.config.max_memory.unwrap_or(0));
-        refusals.add_number("put-refusal", self.put_refusal());
-        refusals.add("puts-refused", self.totals.refused);
-        refusals.add("max-jobs-per-tube", self.max_jobs_per_tube());
-        refusals.add("puts-refused-by-tubes", self.totals.refused_by_tubes);
-        refusals.add("jobs-expired", self.totals.expired);
-        refusals.add("idempotency-keys-taken", self.tombstone_count());
-        [document, state, limits, refusals]
+        Reply::ServerStats(Box::new([document, state]))
+    }
+
+    /// What `stats` does not show. The server adds what only the process knows.
+    #[inline(never)]
+    pub(super) fn list_server_stats(&self) -> Reply {
+        let mut facts = Document::default();
+        facts.add_number("put-refusal", self.put_refusal());
+        facts.add_number("puts-refused", self.totals.refused);
+        facts.add_number("max-jobs-per-tube", self.max_jobs_per_tube());
+        facts.add_number("puts-refused-by-tubes", self.totals.refused_by_tubes);
+        facts.add_number("jobs-expired", self.totals.expired);
+        facts.add_number("idempotency-keys-taken", self.tombstone_count() as u64);
+        facts.add_number("memory-used", self.memory() + self.memory_outside_engine);
+        facts.add_number("max-memory", self.config.max_memory.unwrap_or(0));
+        Reply::MoreServerStats(facts)
     }
 
     /// Why puts are refused now, as a number, because monitors expect numbers. The

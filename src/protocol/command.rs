@@ -121,8 +121,12 @@ pub enum Command {
     /// tube. Replies: `PAUSED`, `NOT_FOUND`.
     PauseTube(TubeName, Seconds),
 
-    /// `stats`: the server. Reply: `OK <bytes>` and a YAML dictionary.
+    /// `stats`: the server, with beanstalkd's keys and no other, because some clients
+    /// refuse what they do not know. Reply: `OK <bytes>` and a YAML dictionary.
     Stats,
+    /// `list-server-stats`: what `stats` does not show. This command is ours: beanstalkd
+    /// answers `UNKNOWN_COMMAND`. Reply: as `stats`.
+    ListServerStats,
     /// `stats-job <id>`: a job. Replies: as `stats`, `NOT_FOUND`.
     StatsJob(JobId),
     /// `stats-tube <tube>`: a tube. Replies: as `stats`, `NOT_FOUND`.
@@ -133,7 +137,7 @@ pub enum Command {
     ListTubeUsed,
     /// `list-tubes-watched`: Reply: `OK <bytes>` and a YAML list.
     ListTubesWatched,
-    /// `list-jobs <from> <count> [<tube> [<state>]]`: what `stats-job` shows, of
+    /// `list-jobs <from> <count> [<tube> [<state>]]`: what `stats-job` shows, and more, of
     /// many jobs, without changing any of them. This command is ours:
     /// beanstalkd answers `UNKNOWN_COMMAND`. Reply: `OK <bytes>` and YAML:
     /// `jobs`, a list with a line for each job, and `next`, the id to continue
@@ -239,6 +243,7 @@ const COMMANDS: &[(&str, Option<usize>, Arguments)] = &[
     ("list-tubes-watched", Some(20), |rest| nothing(rest, Command::ListTubesWatched)),
     ("list-tubes", Some(18), |rest| nothing(rest, Command::ListTubes)),
     ("list-tube-used", Some(19), |rest| nothing(rest, Command::ListTubeUsed)),
+    ("list-server-stats", None, |rest| nothing(rest, Command::ListServerStats)),
     ("list-jobs ", None, list_jobs),
     ("list-connections ", None, |rest| page(rest, Command::ListConnections)),
     ("list-tube-stats ", None, |rest| page(rest, Command::ListTubeStats)),

@@ -1,5 +1,5 @@
-//! What `stats-job` and `list-jobs` show of jobs: `stats-job` has a line for each
-//! fact, `list-jobs` a line for each job, with two facts more.
+//! What `stats-job` and `list-jobs` show of jobs: `stats-job` has a line for each of
+//! beanstalkd's keys, `list-jobs` a line for each job, with what is ours as well.
 
 use super::document::List;
 use super::options::OptionStats;
@@ -80,14 +80,14 @@ pub struct JobStats {
     pub counters: Counters,
     /// The length of its body, in bytes; only in `list-jobs`.
     pub size: u32,
-    /// Its options, if it has any.
+    /// Its options, if it has any; not in `stats-job`.
     pub options: Option<Box<OptionStats>>,
     /// The connection that has reserved it, 0 if none has; only in `list-jobs`.
     pub reserved_by: u64,
 }
 
 impl JobStats {
-    /// What `stats-job` shows. beanstalkd has only the keys up to `kicks`.
+    /// What `stats-job` shows.
     pub(super) fn facts(&self) -> Document {
         let mut facts = Document::default();
         facts.add_number("id", self.id.0);
@@ -101,9 +101,6 @@ impl JobStats {
         facts.add_number("file", self.file);
         for (key, count) in COUNTERS.into_iter().zip(self.counters) {
             facts.add_number(key, count);
-        }
-        if let Some(options) = &self.options {
-            options.add_to(&mut facts);
         }
         facts
     }
@@ -121,9 +118,10 @@ impl JobList {
         let facts = |job: &JobStats| {
             let mut facts = job.facts();
             facts.add_number("size", job.size);
-            let expires_in = job.options.as_ref().and_then(|options| options.expires_in);
-            expires_in.inspect(|&left| facts.add_number("expires-in", left));
             facts.add_number("reserved-by", job.reserved_by);
+            if let Some(options) = &job.options {
+                options.add_to(&mut facts);
+            }
             facts
         };
         Document::list("jobs", self.items.iter().map(facts), self.next)

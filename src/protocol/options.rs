@@ -126,7 +126,7 @@ fn at_least_1(digits: &[u8]) -> Option<u32> {
     number(digits).filter(|&number| number >= 1)
 }
 
-/// What `stats-job` and `list-jobs` show of the options of a job.
+/// What `list-jobs` shows of the options of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OptionStats {
     /// The options of its put.
@@ -136,7 +136,7 @@ pub struct OptionStats {
     /// How many tries are left before the job is buried.
     pub tries_left: u32,
     /// How many seconds are left until it expires, whatever its state, if it expires at
-    /// all. Only `list-jobs` shows this.
+    /// all.
     pub expires_in: Option<u32>,
 }
 
@@ -155,6 +155,9 @@ impl OptionStats {
         if let Some(tries) = self.options.tries {
             facts.add_number("tries", tries);
             facts.add_number("tries-left", self.tries_left);
+        }
+        if let Some(left) = self.expires_in {
+            facts.add_number("expires-in", left);
         }
     }
 }

@@ -59,9 +59,11 @@ pub enum Reply {
     /// The same for `stats-tube`, and `OK <bytes>` and YAML: a list of tubes, and the
     /// number to continue from.
     TubeStats(Document),
-    /// The same for `stats`, in parts: the server adds what only the process knows at
+    /// The same for `stats`, in two parts: the server adds what only the process knows at
     /// the end of each.
-    ServerStats(Box<[Document; 4]>),
+    ServerStats(Box<[Document; 2]>),
+    /// The same for `list-server-stats`: the server adds what it knows at the end.
+    MoreServerStats(Document),
     /// `OK <bytes>` and a YAML list.
     Tubes(TubeNames),
     /// `OK <bytes>` and YAML: a list of jobs, and the id to continue from.
@@ -97,7 +99,9 @@ impl Reply {
         match self {
             Reply::ServerStats(parts) => return Document::encode(&**parts, out),
             Reply::JobStats(job) => return Document::encode(&[job.facts()], out),
-            Reply::TubeStats(document) => return Document::encode(slice::from_ref(document), out),
+            Reply::TubeStats(document) | Reply::MoreServerStats(document) => {
+                return Document::encode(slice::from_ref(document), out);
+            }
             Reply::Tubes(names) => return names.encode(out),
             Reply::Connections(list) => return Document::encode(&[list.document()], out),
             Reply::Jobs(list) => return Document::encode(&[list.document()], out),
@@ -151,7 +155,7 @@ impl Reply {
             Reply::Tubes(names) => names.reply_len(),
             Reply::Jobs(list) => list.memory(),
             Reply::Connections(list) => list.memory(),
-            Reply::TubeStats(document) => 3 * document.len(),
+            Reply::TubeStats(document) | Reply::MoreServerStats(document) => 3 * document.len(),
             Reply::ServerStats(parts) => 3 * parts.iter().map(Document::len).sum::<usize>(),
             Reply::JobStats(_) => 1000,
             Reply::Using(tube) => tube.as_str().len(),
@@ -202,7 +206,8 @@ impl Reply {
             Reply::Found(..) => "FOUND",
             Reply::KickedCount(_) | Reply::Kicked => "KICKED",
             Reply::Paused => "PAUSED",
-            Reply::JobStats(_) | Reply::TubeStats(_) | Reply::ServerStats(_) => "OK",
+            Reply::JobStats(_) | Reply::TubeStats(_) => "OK",
+            Reply::ServerStats(_) | Reply::MoreServerStats(_) => "OK",
             Reply::Tubes(_) | Reply::Jobs(_) | Reply::Connections(_) => "OK",
             Reply::OutOfMemory => "OUT_OF_MEMORY",
             Reply::InternalError => "INTERNAL_ERROR",

@@ -593,6 +593,7 @@ pub fn size(reply: &Reply) -> usize {
             | Reply::JobStats(_)
             | Reply::TubeStats(_)
             | Reply::ServerStats(_)
+            | Reply::MoreServerStats(_)
     );
     reply
         .memory()

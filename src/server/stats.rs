@@ -1,6 +1,8 @@
-//! What the engine does not know of what `stats` and `list-connections` show.
+//! What the engine does not know of what `stats`, `list-server-stats` and
+//! `list-connections` show.
 
 use super::shared::Shared;
+use crate::binlog;
 use crate::engine::ConnectionId;
 use crate::protocol::{ConnectionList, ConnectionStats, Document};
 use crate::sys::random;
@@ -18,21 +20,19 @@ pub const VERSION: &str = concat!(
     env!("CARGO_PKG_VERSION_MINOR")
 );
 
-/// Adds to the four parts of `stats`, which are sent one after the other, what the engine
-/// cannot know: it has put its own keys into each. Without a
-/// binlog, the keys about it are 0, except the size of its files.
+/// Adds to the two parts of `stats`, which are sent one after the other, what the engine
+/// cannot know. Without a binlog, the keys about it are 0, except the size of its files.
 // Not inlined: this function has a stack frame of a kilobyte, which other
 // replies do not need.
 #[inline(never)]
-pub fn complete(parts: &mut [Document; 4], shared: &Shared) {
+pub fn complete(parts: &mut [Document; 2], shared: &Shared) {
     let usage = getrusage(UsageWho::RUSAGE_SELF).ok();
     let time = |part: fn(&Usage) -> TimeVal| {
         let time = usage.as_ref().map_or(TimeVal::zero(), part);
         format!("{}.{:06}", time.tv_sec(), time.tv_usec())
     };
-    let binlog = shared.binlog.as_ref().map(|binlog| binlog.stats());
-    let binlog = binlog.unwrap_or_default();
-    let [process, machine, disk, limits] = parts;
+    let binlog = binlog(shared);
+    let [process, machine] = parts;
     process.add("pid", std::process::id());
     process.add_text("version", VERSION);
     process.add("rusage-utime", time(Usage::user_time));
@@ -52,9 +52,19 @@ pub fn complete(parts: &mut [Document; 4], shared: &Shared) {
     machine.add_name_or_text("hostname", &name(UtsName::nodename));
     machine.add_text("os", &name(UtsName::version));
     machine.add_name_or_text("platform", &name(UtsName::machine));
-    disk.add("binlog-size", binlog.size);
-    disk.add("binlog-live-size", binlog.live_size);
-    limits.add("max-connections", shared.limits.max_connections);
+}
+
+/// Adds to `list-server-stats` what the engine cannot know.
+pub fn complete_more(facts: &mut Document, shared: &Shared) {
+    let binlog = binlog(shared);
+    facts.add("binlog-size", binlog.size);
+    facts.add("binlog-live-size", binlog.live_size);
+    facts.add("max-connections", shared.limits.max_connections);
+}
+
+fn binlog(shared: &Shared) -> binlog::Stats {
+    let stats = shared.binlog.as_ref().map(|binlog| binlog.stats());
+    stats.unwrap_or_default()
 }
 
 /// Adds to a list of connections what the engine does not know of them. Those

@@ -270,8 +270,10 @@ fn complete(reply: &mut Reply, shared: &Shared, client: &Client) {
             format_args!("refused: OUT_OF_MEMORY ('beanpole why' says what is full)"),
         ),
         // These differ between runs, and a simulated run must be reproducible.
-        Reply::ServerStats(_) | Reply::Connections(_) if cfg!(simulated) => {}
+        Reply::ServerStats(_) | Reply::MoreServerStats(_) | Reply::Connections(_)
+            if cfg!(simulated) => {}
         Reply::ServerStats(parts) => stats::complete(parts, shared),
+        Reply::MoreServerStats(facts) => stats::complete_more(facts, shared),
         Reply::Connections(list) => stats::name_peers(list, shared),
         Reply::JobStats(job) => fill_in_file(job),
         Reply::Jobs(list) => list.items.iter_mut().for_each(fill_in_file),

@@ -135,7 +135,8 @@ fn json_escapes_control_and_direction_characters() {
     let job = "---\nid: 1\ntube: default\nstate: ready\npri: 0\nage: 0\ndelay: 0\nttr: 1\n";
     let answer = move |line: &str| match line {
         "peek 1" => format!("FOUND 1 {}\r\n{EVIL}\r\n", EVIL.len()).into_bytes(),
-        _ => document(job),
+        "stats-job 1" => document(job),
+        _ => b"UNKNOWN_COMMAND\r\n".to_vec(),
     };
     let text = answering(answer).out("beanpole peek --json 1");
     assert!(is_harmless(&text), "{text:?}");

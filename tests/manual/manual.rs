@@ -23,11 +23,12 @@ const PICTURE: &str = ".  Picture: ";
 const FILES: [&str; 2] = ["man/card.txt", "tests/peers/clients/thirty_lines.py"];
 
 /// The commands that beanstalkd does not have.
-const EXTENSIONS: [&str; 5] = [
+const EXTENSIONS: [&str; 6] = [
     "reserve-with-stats",
     "list-jobs",
     "list-connections",
     "list-tube-stats",
+    "list-server-stats",
     "bury-later",
 ];
 
@@ -101,7 +102,12 @@ fn the_manual_explains_each_reply_word() {
 #[test]
 fn the_manual_explains_each_key_in_the_order_in_which_it_is_sent() {
     let manual = Manual::read();
-    for section in ["Of the server", "Of a tube", "Of a job"] {
+    for section in [
+        "Of the server",
+        "Of a tube",
+        "Of a job",
+        "list-server-stats",
+    ] {
         let sent = keys_sent(section);
         assert!(!sent.is_empty(), "{section}: no document");
         assert_eq!(manual.keys(section), sent, "{section}");
@@ -141,6 +147,7 @@ fn keys_sent(title: &str) -> Vec<String> {
         "Of the server" => "stats",
         "Of a tube" => "stats-tube",
         "Of a job" => "stats-job",
+        "list-server-stats" => title,
         _ => panic!("{title}: not a section about keys"),
     };
     let story = &stories_by_name()[about];
@@ -170,10 +177,15 @@ fn documents(story: &Story) -> impl Iterator<Item = Vec<String>> {
     })
 }
 
+/// The keys in a document. In a list, each line has several.
 fn keys(lines: &[String]) -> impl Iterator<Item = &str> {
-    lines
+    let facts = lines
         .iter()
-        .filter_map(|line| Some(line.split_once(": ")?.0))
+        .flat_map(|line| match line.strip_prefix("- {") {
+            Some(item) => item.split(", ").collect(),
+            None => vec![line.as_str()],
+        });
+    facts.filter_map(|fact| Some(fact.split_once(": ")?.0))
 }
 
 #[test]

@@ -10,7 +10,7 @@ use super::{
 /// cannot be read, it is malformed. Any other line is unknown.
 const COMMANDS: &str = "put |use |reserve|delete |release |bury |touch |watch |ignore |peek |\
     peek-ready|peek-delayed|peek-buried|kick |kick-job |pause-tube|stats|list-tube|list-jobs |\
-    list-connections |list-tube-stats |bury-later ";
+    list-connections |list-tube-stats |list-server-stats|bury-later ";
 
 /// The longest line, with its CR LF, in bytes. A `list-jobs` with the longest
 /// name of a tube can exceed it.
@@ -257,6 +257,7 @@ impl Model {
                 self.count("stats");
                 return Some(self.stats());
             }
+            ["list-server-stats"] => self.list_server_stats(),
             ["stats-job", id] => self.stats_job(id.parse().ok()?),
             ["stats-tube", tube] => self.stats_tube(name(tube)?),
             ["list-tubes"] => list(self.tubes.iter().map(|tube| &tube.name)),

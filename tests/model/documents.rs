@@ -51,8 +51,10 @@ impl Model {
         text += &format!("total-connections: {}\n", self.connected_ever);
         // A server adds here what only its process knows.
         text += &format!("draining: {}\n", self.draining);
-        text += &format!("memory-used: {}\n", self.memory() + self.memory_outside);
-        text += &format!("max-memory: {}\n", self.max_memory.unwrap_or(0));
+        document(&text)
+    }
+
+    pub(super) fn list_server_stats(&self) -> String {
         let share = self.max_memory.unwrap_or(usize::MAX) / 64;
         let needed = JOB_OVERHEAD + share.min(self.max_job_size);
         let refusal = match () {
@@ -61,13 +63,15 @@ impl Model {
             () if self.draining => 1,
             () => 0,
         };
-        text += &format!("put-refusal: {refusal}\n");
+        let mut text = format!("put-refusal: {refusal}\n");
         text += &format!("puts-refused: {}\n", self.refused);
         let most = self.max_jobs_per_tube.unwrap_or(0);
         text += &format!("max-jobs-per-tube: {most}\n");
         text += &format!("puts-refused-by-tubes: {}\n", self.refused_by_tubes);
         text += &format!("jobs-expired: {}\n", self.expired);
         text += &format!("idempotency-keys-taken: {}\n", self.tombstones.len());
+        text += &format!("memory-used: {}\n", self.memory() + self.memory_outside);
+        text += &format!("max-memory: {}\n", self.max_memory.unwrap_or(0));
         document(&text)
     }
 
@@ -147,10 +151,7 @@ impl Model {
 
     pub(super) fn stats_job(&self, id: u64) -> String {
         match self.jobs.iter().find(|job| job.id == id) {
-            Some(job) => {
-                let facts = [self.facts(job).to_vec(), self.facts_of_options(job)];
-                document(&format!("{}\n", facts.concat().join("\n")))
-            }
+            Some(job) => document(&format!("{}\n", self.facts(job).join("\n"))),
             None => "NOT_FOUND".into(),
         }
     }
@@ -173,17 +174,11 @@ impl Model {
         let mut text = String::new();
         let wanted = jobs.by_ref().filter(|(_, is_wanted)| *is_wanted);
         for (job, _) in wanted.take(count) {
-            let mut size = vec![format!("size: {}", job.body.len())];
-            let left = job
-                .expires_at()
-                .map(|at| at.saturating_sub(self.now) / SECOND);
-            size.extend(left.map(|left| format!("expires-in: {left}")));
-            let options = self.facts_of_options(job);
+            let size = format!("size: {}", job.body.len());
             let facts = [
                 self.facts(job).to_vec(),
-                options,
-                size,
-                vec![self.holder(job)],
+                vec![size, self.holder(job)],
+                self.facts_of_options(job),
             ];
             text += &format!("- {{{}}}\n", facts.concat().join(", "));
         }

@@ -253,7 +253,7 @@ impl Model {
         options.memory() + if is_new { LIMIT_OVERHEAD } else { 0 }
     }
 
-    /// What stats-job shows of the options.
+    /// What list-jobs shows of the options.
     pub(super) fn facts_of_options(&self, job: &Job) -> Vec<String> {
         let mut facts = Vec::new();
         if let Some((key, seconds)) = &job.options.unique {
@@ -269,6 +269,10 @@ impl Model {
             let left = tries.saturating_sub(job.options.failed_tries);
             facts.push(format!("tries: {tries}"));
             facts.push(format!("tries-left: {left}"));
+        }
+        if let Some(at) = job.expires_at() {
+            let left = at.saturating_sub(self.now) / SECOND;
+            facts.push(format!("expires-in: {left}"));
         }
         facts
     }

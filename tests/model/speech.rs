@@ -131,7 +131,7 @@ impl World {
             }
             74 => (*random.choose(&MALFORMED)).into(),
             _ if random.one_in(4) => "quit".into(),
-            _ => "stats".into(),
+            _ => "list-server-stats".into(),
         }
     }
 

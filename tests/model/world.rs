@@ -106,6 +106,7 @@ impl World {
         };
         for line in [
             "stats",
+            "list-server-stats",
             "list-jobs 0 1000",
             "list-connections 0 100",
             "list-tube-stats 0 100",

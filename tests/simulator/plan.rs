@@ -422,6 +422,7 @@ fn command(habits: Habits, random: &mut Random) -> String {
             "stats-tube a",
             "stats-tube default",
             "list-tube-stats 0 100",
+            "list-server-stats",
         ]))
         .into(),
         _ => (*random.choose(&["delete x", "nonsense", "kick", "quit"])).into(),

@@ -260,10 +260,14 @@ impl<S: Read + Write> Client<S> {
         String::from_utf8(text.unwrap_or_else(|| panic!("{line}"))).expect("text")
     }
 
-    /// A value of `stats`.
+    /// A value of `stats`, or of `list-server-stats` if `stats` does not have it.
     #[track_caller]
     pub fn stat(&mut self, key: &str) -> String {
-        field(&self.document("stats"), key).to_owned()
+        let mut facts = self.document("stats");
+        if !facts.contains(&format!("\n{key}: ")) {
+            facts = self.document("list-server-stats");
+        }
+        field(&facts, key).to_owned()
     }
 
     /// A number of `stats`.

@@ -134,6 +134,11 @@ impl Client {
         if let Reply::ServerStats(parts) = &mut reply {
             add_process(parts, uptime);
         }
+        if let Reply::MoreServerStats(facts) = &mut reply {
+            facts.add("binlog-size", 0_u32);
+            facts.add("binlog-live-size", 0_u32);
+            facts.add("max-connections", 1000_u32);
+        }
         if let Reply::Connections(list) = &mut reply {
             for one in &mut list.items {
                 one.address = "127.0.0.1:11301".into();
@@ -234,8 +239,8 @@ impl Stage for Clockwork {
 }
 
 /// Adds to `stats` what the server adds, because the engine does not know it.
-fn add_process(parts: &mut [Document; 4], uptime: Duration) {
-    let [process, machine, disk, limits] = parts;
+fn add_process(parts: &mut [Document; 2], uptime: Duration) {
+    let [process, machine] = parts;
     process.add("pid", 1_u32);
     process.add_text("version", "1.13");
     process.add("rusage-utime", "0.000000");
@@ -250,7 +255,4 @@ fn add_process(parts: &mut [Document; 4], uptime: Duration) {
     machine.add_name_or_text("hostname", "host");
     machine.add_text("os", "#1 SMP");
     machine.add_name_or_text("platform", "x86_64");
-    disk.add("binlog-size", 0_u32);
-    disk.add("binlog-live-size", 0_u32);
-    limits.add("max-connections", 1000_u32);
 }

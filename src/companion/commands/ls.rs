@@ -129,7 +129,7 @@ impl Run for Peek {
                 continue;
             };
             if self.bodies.json {
-                let facts = client.facts(&format!("stats-job {}", job.id))?;
+                let facts = client.job_facts(job.id)?;
                 job.facts = facts.map(Box::new);
             }
             self.bodies.write(&mut output, &job)?;

@@ -77,10 +77,15 @@ impl Run for Reserve {
                 break;
             }
             let unknown = jobs.iter_mut().filter(|job| job.facts.is_none());
-            let line = |job: &&mut Job| format!("stats-job {}", job.id);
-            for (job, facts) in client.all(unknown, line, client::facts)? {
-                job.facts = facts.map(Box::new);
-            }
+            let about = client.about_job()?;
+            client.each(
+                unknown,
+                |job| about(job.id),
+                |job, line, reply| {
+                    job.facts = client::job_facts(job.id, line, reply)?.map(Box::new);
+                    Ok(())
+                },
+            )?;
             for job in &jobs {
                 self.bodies.write(&mut output, job)?;
             }

@@ -48,7 +48,7 @@ impl Run for Stats {
         };
         let (found, outcome) = invocation.ask_each(|client| {
             if let Some(id) = job {
-                let facts = client.facts(&format!("stats-job {id}"))?;
+                let facts = client.job_facts(id)?;
                 return Ok(Documents(vec![facts.ok_or_else(|| Failure::no_job(id))?]));
             }
             if patterns.0.is_empty() {

@@ -405,10 +405,38 @@ impl Client {
         })
     }
 
-    /// The statistics of the server.
+    /// The statistics of the server, with those that only beanpoled has.
     pub fn server_stats(&mut self) -> Outcome<Facts> {
-        let facts = self.facts("stats")?;
-        facts.ok_or_else(|| Failure::unexpected("stats", &Reply::NotFound))
+        self.queue("stats");
+        self.queue("list-server-stats");
+        let (told, more) = (self.reply()?, self.reply()?);
+        let told = facts("stats", told)?;
+        let mut told = told.ok_or_else(|| Failure::unexpected("stats", &Reply::NotFound))?;
+        // Other servers have no such command. Earlier builds of beanpoled have none either,
+        // and all keys in `stats`.
+        if let Reply::Ok(_) = more {
+            let more = facts("list-server-stats", more)?.unwrap_or_default();
+            more.iter()
+                .for_each(|(key, value)| told.add_missing(key, value));
+        }
+        Ok(told)
+    }
+
+    /// The request for what the server tells of a job. beanpoled tells more in a list than
+    /// in `stats-job`.
+    pub fn about_job(&mut self) -> Outcome<fn(JobId) -> String> {
+        Ok(if self.is_extended()? {
+            |id| format!("list-jobs {id} 1")
+        } else {
+            |id| format!("stats-job {id}")
+        })
+    }
+
+    /// What the server tells of a job, if it exists.
+    pub fn job_facts(&mut self, id: JobId) -> Outcome<Option<Facts>> {
+        let line = self.about_job()?(id);
+        let reply = self.call(&line)?;
+        job_facts(id, &line, reply)
     }
 
     /// The statistics of a tube, if it exists.
@@ -430,8 +458,7 @@ impl Client {
 
     /// The facts of a job, if it exists.
     pub fn job(&mut self, id: JobId) -> Outcome<Option<JobFacts>> {
-        let facts = self.facts(&format!("stats-job {id}"))?;
-        facts.map_or(Ok(None), known)
+        self.job_facts(id)?.map_or(Ok(None), known)
     }
 
     /// All tubes, sorted by name.
@@ -480,6 +507,27 @@ pub fn facts(asked: &str, reply: Reply) -> Outcome<Option<Facts>> {
     }
 }
 
+/// What the server lists in this reply, and the number from which to go on.
+pub fn in_list(asked: &str, reply: Reply) -> Outcome<(Vec<Facts>, Option<u64>)> {
+    match reply {
+        Reply::Ok(document) => {
+            let wrong = |reason| Failure::Unreachable(format!("{asked}: {reason}"));
+            facts::list(&document).map_err(wrong)
+        }
+        other => Err(Failure::unexpected(asked, &other)),
+    }
+}
+
+/// What the reply to [`Client::about_job`] tells of this job; `None` if it does not exist.
+pub fn job_facts(id: JobId, asked: &str, reply: Reply) -> Outcome<Option<Facts>> {
+    if asked.starts_with("stats-job") {
+        return facts(asked, reply);
+    }
+    // If it does not exist, the list begins with the next one.
+    let first = in_list(asked, reply)?.0.into_iter().next();
+    Ok(first.filter(|facts| facts.text("id") == id.to_string()))
+}
+
 /// The job in this dictionary. `None` if it is in a state that the protocol
 /// does not have: nothing can be done to such a job. beanstalkd keeps a job
 /// in the state 'invalid' for each `put` that it refused for want of room.
@@ -488,7 +536,7 @@ pub fn known(facts: Facts) -> Outcome<Option<JobFacts>> {
     if !state.is_empty() && State::parse(state).is_none() {
         return Ok(None);
     }
-    let asked = format!("stats-job {}", facts.text("id"));
+    let asked = format!("job {}", facts.text("id"));
     let wrong = |reason| Failure::Unreachable(format!("{asked}: {reason}"));
     JobFacts::read(facts).map(Some).map_err(wrong)
 }

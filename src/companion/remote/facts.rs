@@ -45,7 +45,8 @@ impl Facts {
     }
 
     /// What `stats-job` would show of a job that `reserve-with-stats` has just given, by the
-    /// words that follow its length; `None` if it has options, since it shows more of these.
+    /// words that follow its length; `None` if it has options, since a list of jobs shows
+    /// more of these.
     pub fn of_reserved(id: JobId, told: &[&str]) -> Option<Facts> {
         let keys = [
             "tube", "pri", "age", "delay", "ttr", "reserves", "timeouts", "releases", "buries",
@@ -302,8 +303,7 @@ pub fn free_states(given: &[State]) -> Vec<State> {
     State::FREE.into_iter().filter(wanted).collect()
 }
 
-/// The answer of `stats-job` about a job: the values that commands use, and
-/// `all` of it.
+/// What a server tells of a job: the values that commands use, and `all` of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobFacts {
     pub id: JobId,

@@ -13,8 +13,8 @@
 //! buried and delayed jobs would stay ready.
 
 use crate::failure::{Failure, Outcome, Status};
-use crate::remote::client::{facts, job, known};
-use crate::remote::{Client, Facts, Job, JobFacts, Reply, State, facts};
+use crate::remote::client::{in_list, job, job_facts, known};
+use crate::remote::{Client, Facts, Job, JobFacts, Reply, State};
 use crate::text::output::{Progress, complain};
 use beanpole::protocol::framing::MAX_LINE;
 use beanpole::protocol::{JobId, TubeName};
@@ -242,17 +242,6 @@ fn listed(client: &mut Client, what: &str, most: usize) -> Outcome<Option<Vec<Fa
     })
 }
 
-/// What the server lists in this reply, and the number from which to go on.
-fn in_list(line: &str, reply: Reply) -> Outcome<(Vec<Facts>, Option<u64>)> {
-    match reply {
-        Reply::Ok(document) => {
-            let wrong = |reason| Failure::Unreachable(format!("{line}: {reason}"));
-            facts::list(&document).map_err(wrong)
-        }
-        other => Err(Failure::unexpected(line, &other)),
-    }
-}
-
 /// The jobs of a scope on a server that lists none: at least `most` of them, or all
 /// if there are fewer.
 fn by_asking(client: &mut Client, scope: &Scope, most: usize) -> Outcome<(Vec<JobId>, Status)> {
@@ -400,26 +389,18 @@ fn highest(client: &mut Client, starts: &BTreeSet<u64>) -> Outcome<(u64, Option<
 
 /// The facts of the jobs among these that exist, in the given order.
 pub fn jobs_of(client: &mut Client, ids: impl Iterator<Item = JobId>) -> Outcome<Vec<JobFacts>> {
-    let told = client.all(ids, |id| format!("stats-job {id}"), facts)?;
-    let found = told.into_iter().filter_map(|(_, facts)| facts);
-    found.map(known).filter_map(Outcome::transpose).collect()
-}
-
-/// The same, for jobs that are to be put once more: with what is left of their expiry,
-/// which only a list shows.
-pub fn jobs_to_put(client: &mut Client, ids: &[JobId]) -> Outcome<Vec<JobFacts>> {
-    let ids = ids.iter().copied();
-    if !client.is_extended()? {
-        return jobs_of(client, ids);
-    }
-    let read = |line: &str, reply| Ok(in_list(line, reply)?.0.into_iter().next());
-    let told = client.all(ids, |id| format!("list-jobs {id} 1"), read)?;
-    let found = told.into_iter().filter_map(|(id, facts)| {
-        let job = known(facts?).transpose()?;
-        // If this one is not there, the list begins with the next one.
-        Some(job).filter(|job| job.as_ref().map_or(true, |job| job.id == id))
-    });
-    found.collect()
+    let about = client.about_job()?;
+    let mut found = Vec::new();
+    client.each(
+        ids,
+        |id| about(*id),
+        |id, line, reply| {
+            let facts = job_facts(id, line, reply)?;
+            found.extend(facts.map_or(Ok(None), known)?);
+            Ok(())
+        },
+    )?;
+    Ok(found)
 }
 
 /// Gives those of these jobs that still exist, each with its body, in order.

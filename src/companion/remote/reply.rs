@@ -62,8 +62,8 @@ pub struct Job {
     pub body: Vec<u8>,
     /// How many bytes all of it has.
     pub size: u64,
-    /// What `stats-job` would show, if `reserve-with-stats` has told all of that: a job
-    /// with options has more.
+    /// What the server tells of it, if `reserve-with-stats` has told all of that: of a job
+    /// with options there is more to tell.
     pub facts: Option<Box<Facts>>,
 }
 

@@ -125,7 +125,8 @@ impl Judge {
             Reply::KickedCount(0) => true,
             Reply::Tubes(_) => line != "list-tubes-watched",
             Reply::Jobs(_) | Reply::Connections(_) => true,
-            Reply::JobStats(_) | Reply::TubeStats(_) | Reply::ServerStats(_) => true,
+            Reply::JobStats(_) | Reply::TubeStats(_) => true,
+            Reply::ServerStats(_) | Reply::MoreServerStats(_) => true,
             _ => false,
         }
     }

@@ -85,9 +85,10 @@ impl Held {
     fn touched(common: &'static Common, mut client: Client, job: Job) -> Outcome<Held> {
         let id = job.id;
         let sent = Instant::now();
-        client.queue(format_args!("stats-job {id}"));
+        let about = client.about_job()?(id);
+        client.queue(&about);
         client.queue(format_args!("touch {id}"));
-        let facts = client::facts("stats-job", client.reply()?)?.unwrap_or_default();
+        let facts = client::job_facts(id, &about, client.reply()?)?.unwrap_or_default();
         if client.reply()? != Reply::Touched {
             return Err(Failure::Missing(
                 "gone before the command was started".into(),
