@@ -32,6 +32,10 @@ pub enum Request {
     Body(Result<Body, NoBody>),
     /// A line that is answered without looking at any state.
     Refused(Reply),
+    /// The client speaks HTTP, and the connection is to be closed. Perhaps a page of the web
+    /// has its reader's browser send this: the next lines, which it can choose, would be
+    /// commands. No line after it is looked at.
+    Http,
     /// The client did not send this one: it continues a request that has used up
     /// its time slice.
     Continue,
@@ -223,6 +227,10 @@ impl Framer {
 
     fn line(&mut self, input: &mut &[u8]) -> Option<Request> {
         let window = &input[..input.len().min(MAX_LINE)];
+        if is_http(window) {
+            *input = &[];
+            return Some(Request::Http);
+        }
         // As in the reference server, the first CR decides: if no LF follows
         // it, any later CR LF in the line is not seen.
         let cr = window.iter().position(|&byte| byte == b'\r');
@@ -261,6 +269,13 @@ impl Framer {
         });
         Command::Put(put)
     }
+}
+
+/// Whether these bytes begin like a request of HTTP that has a body, or like the line that
+/// each request has before it.
+fn is_http(line: &[u8]) -> bool {
+    let start = line.get(..5).unwrap_or_default();
+    start.eq_ignore_ascii_case(b"post ") || start.eq_ignore_ascii_case(b"host:")
 }
 
 /// Throws away the first `length` bytes of a long line. If the last of them is a
@@ -423,6 +438,31 @@ mod tests {
             assert_eq!(bytewise(0, &line), expected, "{length} bytes");
             assert_eq!(requests(0, &[&line]), expected, "{length} bytes at once");
         }
+    }
+
+    #[test]
+    fn a_line_of_http_is_known_by_its_first_five_bytes_where_a_command_is_expected() {
+        for line in ["POST / HTTP/1.1", "Host: a", "host:a", "POST \rdelete 1"] {
+            let long = format!("{line}{}", "x".repeat(300));
+            for line in [line, &long] {
+                let text = format!("stats x\r\n{line}\r\ndelete 1\r\n");
+                assert_eq!(
+                    requests(0, &[text.as_bytes()]),
+                    [bad_format(), Request::Http]
+                );
+            }
+        }
+        assert_eq!(
+            requests(0, &[b"nonsense\r\nHos", b"t", b":"]).pop(),
+            Some(Request::Http)
+        );
+        let others = "POSTS 1\r\npost\r\n Host:\r\nHosts:\r\nGET / HTTP/1.1\r\n";
+        let unknown = Request::Refused(Reply::UnknownCommand);
+        assert_eq!(bytewise(0, others.as_bytes()), vec![unknown; 5]);
+        let body = bytewise(9, b"put 0 0 1 7\r\nHost: a\r\n").pop();
+        assert_eq!(body, Some(Request::Body(Ok(Body::new(b"Host: a")))));
+        let long = format!("{}\rHost: a\r\n", "x".repeat(MAX_LINE - 1));
+        assert_eq!(bytewise(0, long.as_bytes()), [bad_format()]);
     }
 
     #[test]

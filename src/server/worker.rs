@@ -291,6 +291,10 @@ fn log_request(client: &Client, request: &Request, line: &[u8]) {
         Request::Body(Ok(body)) => write(format_args!("a body of {} bytes", body.content().len())),
         Request::Body(Err(reason)) => write(format_args!("no body: {reason:?}")),
         Request::Refused(_) => write(format_args!("a line that is no command")),
+        Request::Http => log::client_warning(
+            &client.stream,
+            format_args!("closed: it speaks HTTP (does a web page have a browser do that?)"),
+        ),
         Request::Continue => {}
     }
 }

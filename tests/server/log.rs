@@ -126,3 +126,29 @@ fn a_broken_connection_is_logged_with_its_reason() {
     client.vanish();
     daemon.log_line(&format!("{name}: closed: Connection reset by peer"));
 }
+
+/// A page of the web can have its reader's browser send this.
+#[test]
+fn a_request_of_http_closes_the_connection_and_is_logged() {
+    let server = Server::start([]);
+    let mut client = server.connect();
+    let id = client.put("precious");
+    let lines = [
+        "POST / HTTP/1.1\r\nHost: 127.0.0.1:11300",
+        "PUT / HTTP/1.1\r\nhost: 127.0.0.1:11300",
+    ];
+    for line in lines {
+        let mut browser = server.connect();
+        let body = format!("delete {id}\r\npause-tube default 3600\r\n");
+        browser.send(format!("list-tube-used\r\n{line}\r\n\r\n{body}"));
+        browser.expect("USING default\r\n");
+        if line.starts_with("PUT") {
+            browser.expect("UNKNOWN_COMMAND\r\n");
+        }
+        browser.expect_end();
+        let name = browser.name();
+        server.log_line(&format!("warning: {name}: closed: it speaks HTTP"));
+        assert_eq!(client.reserve().id, id);
+        client.exchange(&format!("release {id} 0 0"), "RELEASED");
+    }
+}

@@ -40,6 +40,7 @@ impl Engine {
             }
             Request::Body(body) => Outcome::Reply(self.body(by, body, now)),
             Request::Refused(reply) => Outcome::Reply(reply),
+            Request::Http => Outcome::Quit,
             Request::Continue => match self.connections[by].unfinished.take() {
                 Some(Unfinished::Kick(kick)) => self.kick_some(by, kick, now),
                 Some(Unfinished::Reserve(ask)) => self.reserve_or_wait(by, ask, now),

@@ -304,6 +304,7 @@ impl Client {
             self.may_wait = request.may_wait();
             match request {
                 Request::Refused(_) if loses_its_end(line, segments) => return false,
+                Request::Http => return false,
                 Request::Command(_, Command::Quit) => break,
                 _ => {}
             }

@@ -101,7 +101,7 @@ impl Asked {
     fn of(request: &Request) -> Asked {
         match request {
             Request::Continue => Asked::Continue,
-            Request::Command(_, Command::Quit) => Asked::Quit,
+            Request::Command(_, Command::Quit) | Request::Http => Asked::Quit,
             Request::Body(body) => Asked::Body(body.as_ref().err().copied()),
             _ => Asked::Line,
         }
