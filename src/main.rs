@@ -174,7 +174,7 @@ fn warn_of(notices: &[String]) {
 /// Binds the sockets that the options name.
 fn bind(options: &Options, user: Option<&User>) -> Result<Vec<Listener>, Failure> {
     let bind = |address| {
-        Listener::bind(address, &options.socket_access, user)
+        Listener::bind(address, &options.listen, &options.socket_access, user)
             .map_err(|error| cannot_listen(address, error))
     };
     options.listen.iter().map(bind).collect()
@@ -375,7 +375,16 @@ fn wait_for_the_end(events: &Receiver<Event>, server: &Server) {
 
 /// Makes a failure that names the step that the system refused.
 fn cannot(step: &str) -> impl FnOnce(io::Error) -> Failure {
-    move |error| (Exit::CannotStart, format!("{step}: {error}"))
+    move |error| {
+        let hint = match error.kind() {
+            // glibc does without clone3 only if the system does not know it.
+            io::ErrorKind::PermissionDenied if cfg!(target_env = "gnu") => {
+                "; if an old container engine refuses clone3, take a newer one, or the static build"
+            }
+            _ => "",
+        };
+        (Exit::CannotStart, format!("{step}: {error}{hint}"))
+    }
 }
 
 fn cannot_become(user: &str, error: io::Error) -> Failure {

@@ -82,8 +82,14 @@ impl Acceptor<'_> {
         match error {
             // The client has disconnected again, or the call was interrupted.
             Errno::EAGAIN | Errno::ECONNABORTED | Errno::EINTR => {}
+            // Its connection had an error of the network before it was accepted; accept(2)
+            // names these.
+            Errno::ENETDOWN | Errno::EPROTO | Errno::ENOPROTOOPT | Errno::EHOSTDOWN => {}
+            Errno::EHOSTUNREACH | Errno::EOPNOTSUPP | Errno::ENETUNREACH => {}
+            #[cfg(target_os = "linux")]
+            Errno::ENONET => {}
             // Another program has shut the socket down.
-            Errno::EINVAL | Errno::EBADF | Errno::ENOTSOCK | Errno::EOPNOTSUPP => {
+            Errno::EINVAL | Errno::EBADF | Errno::ENOTSOCK => {
                 log::error(format_args!(
                     "listening on {listener} ends: accepting a connection: {text}"
                 ));

@@ -65,6 +65,16 @@ impl Address {
         };
         Ok(Address::Tcp(host.into(), port))
     }
+
+    /// Whether this is an address of IPv4 with this port (and not any port that is free).
+    fn is_v4(&self, with_port: u16) -> bool {
+        let Address::Tcp(host, port) = self else {
+            return false;
+        };
+        let addresses = || (host.as_str(), *port).to_socket_addrs();
+        let is_one = || addresses().is_ok_and(|mut all| all.any(|one| one.is_ipv4()));
+        *port == with_port && with_port > 0 && is_one()
+    }
 }
 
 impl fmt::Display for Address {
@@ -103,7 +113,7 @@ impl Drop for Listener {
 }
 
 impl Listener {
-    /// Binds a socket. A Unix socket's file belongs to the user that the
+    /// Binds a socket, for one of these addresses. A Unix socket's file belongs to the user that the
     /// process will become, so that this user can connect to it and remove it.
     /// Clients can connect to a TCP socket after [`listen`](Self::listen). A
     /// Unix socket listens at once; otherwise another server would think that
@@ -114,11 +124,15 @@ impl Listener {
     /// If the address cannot be used, or another server listens there already.
     pub fn bind(
         address: &Address,
+        all: &[Address],
         access: &SocketAccess,
         user: Option<&User>,
     ) -> io::Result<Listener> {
         match address {
-            Address::Tcp(host, port) => Listener::on(bind_tcp(host, *port)?),
+            Address::Tcp(host, port) => {
+                let has_own = all.iter().any(|other| other.is_v4(*port));
+                Listener::on(bind_tcp(host, *port, has_own)?)
+            }
             Address::Unix(path) => {
                 let (socket, file) = SocketFile::bind(path, access, user)?;
                 let mut listener = Listener::on(socket)?;
@@ -187,10 +201,12 @@ impl fmt::Display for Listener {
     }
 }
 
-fn bind_tcp(host: &str, port: u16) -> io::Result<OwnedFd> {
+/// Binds to the first address of this host that can be used. `v4_has_own`: connections by
+/// IPv4 have a socket of their own, so one for all addresses takes none of them.
+fn bind_tcp(host: &str, port: u16, v4_has_own: bool) -> io::Result<OwnedFd> {
     let mut last_error = io::Error::other("the name has no address");
     for address in (host, port).to_socket_addrs()? {
-        match bind_address(address.into()) {
+        match bind_address(address.into(), v4_has_own) {
             Ok(socket) => return Ok(socket),
             Err(error) => last_error = error.into(),
         }
@@ -199,9 +215,12 @@ fn bind_tcp(host: &str, port: u16) -> io::Result<OwnedFd> {
 }
 
 /// Binds as the standard library does, but does not listen.
-fn bind_address(address: SockaddrStorage) -> nix::Result<OwnedFd> {
+fn bind_address(address: SockaddrStorage, v4_has_own: bool) -> nix::Result<OwnedFd> {
     let family = address.family().expect("that of an IP address");
     let socket = new_socket(family)?;
+    if family == AddressFamily::Inet6 && v4_has_own {
+        setsockopt(&socket, sockopt::Ipv6V6Only, &true)?;
+    }
     // With this, a restarted server can bind while the system still remembers
     // its old connections.
     setsockopt(&socket, sockopt::ReuseAddr, &true)?;

@@ -6,9 +6,14 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::process;
 use std::time::Duration;
 
+/// How long the service manager may take to make room for a message. Meanwhile the main
+/// thread handles no signal.
+const TAKEN_WITHIN: Duration = Duration::from_secs(1);
+
 /// Sends the service manager our state, as its protocol has it: `READY=1`,
 /// `STATUS=` and a text for people, `STOPPING=1`, or `WATCHDOG=1`, which means
-/// that we are well. If no service manager asked for this, nothing happens.
+/// that we are well. If no service manager asked for this, nothing happens. If it does not
+/// take the message in time, that is logged.
 pub fn send(state: &str) {
     let name = env::var_os("NOTIFY_SOCKET").unwrap_or_default();
     let address = match name.as_encoded_bytes() {
@@ -16,7 +21,11 @@ pub fn send(state: &str) {
         [b'@', abstract_name @ ..] => sys::abstract_address(abstract_name),
         _ => SocketAddr::from_pathname(&name),
     };
-    let send = |address| UnixDatagram::unbound()?.send_to_addr(state.as_bytes(), &address);
+    let send = |address| {
+        let socket = UnixDatagram::unbound()?;
+        socket.set_write_timeout(Some(TAKEN_WITHIN))?;
+        socket.send_to_addr(state.as_bytes(), &address)
+    };
     if let Err(error) = address.and_then(send) {
         log::warning(format_args!(
             "telling the service manager through NOTIFY_SOCKET: {error}"

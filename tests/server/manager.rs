@@ -98,3 +98,16 @@ fn an_unreachable_manager_causes_a_warning_only() {
     daemon.log_line("warning: telling the service manager through NOTIFY_SOCKET: No such file");
     daemon.connect().exchange("use a", "USING a");
 }
+
+#[test]
+fn a_manager_that_reads_nothing_does_not_keep_the_server_from_ending() {
+    let directory = Folder::new();
+    let path = directory.join("notify");
+    let _manager = UnixDatagram::bind(&path).expect("a socket");
+    let mut command = Command::new(&*PROGRAM);
+    command.env("NOTIFY_SOCKET", &path);
+    command.env("WATCHDOG_USEC", "200").args(["-p", "0"]);
+    let daemon = Server::spawn(&mut command);
+    daemon.log_line("warning: telling the service manager through NOTIFY_SOCKET: ");
+    assert_eq!(daemon.stop().code(), Some(0));
+}

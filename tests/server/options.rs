@@ -7,7 +7,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::process::Command;
 use support::{
-    Client, Folder, PROGRAM, Server, has_ipv6, is_mighty, left_out, run, run_command, shell,
+    Client, Folder, PROGRAM, Server, as_root, has_ipv6, is_mighty, left_out, run, run_command,
+    shell,
 };
 
 /// The status with which the daemon ends, and the last line that it says.
@@ -78,6 +79,58 @@ fn a_start_as_a_forbidden_user_exits_with_status_34() {
         Error::from(Errno::EPERM)
     );
     assert_eq!((status, last_word(&stderr)), (34, message));
+}
+
+/// The daemon with this error instead of a system call, if strace is there.
+fn with_error(call: &str, error: &str) -> Option<Command> {
+    let tried = Command::new("strace").args(["-qq", "true"]).output();
+    if !tried.is_ok_and(|tried| tried.status.success()) {
+        left_out("strace");
+        return None;
+    }
+    let trace = format!("exec strace -D -f -qq -o /dev/null -e trace={call}");
+    let line = format!(r#"{trace} -e inject={call}:error={error}:when=1..3 "$0" "$@""#);
+    Some(shell(&line, ["-p", "0"]))
+}
+
+#[test]
+fn a_start_where_a_container_engine_refuses_clone3_names_the_static_build() {
+    if cfg!(target_env = "gnu")
+        && let Some(mut command) = with_error("clone3", "EPERM")
+    {
+        let (status, _, stderr) = run_command(&mut command);
+        let message = "error: starting the log: Operation not permitted (os error 1); if an \
+            old container engine refuses clone3, take a newer one, or the static build";
+        assert_eq!((status, last_word(&stderr)), (1, message.into()));
+    }
+}
+
+/// accept(2) reports errors of the network that the new connection had.
+#[test]
+fn listening_goes_on_after_an_error_of_the_network() {
+    for error in ["EOPNOTSUPP", "EPROTO", "ENETUNREACH"] {
+        let Some(mut command) = with_error("accept4", error) else {
+            return;
+        };
+        let server = Server::spawn(&mut command);
+        server.connect().exchange("use a", "USING a");
+        assert_eq!(server.stop().code(), Some(0));
+    }
+}
+
+/// The socket of the one family would take the connections of the other, too.
+#[test]
+fn all_addresses_of_both_families_can_have_the_same_port() {
+    if !as_root() || !has_ipv6() {
+        return;
+    }
+    let line = r#"exec unshare -n "$0" "$@""#;
+    let orders = [["0.0.0.0", "::"], ["::", "0.0.0.0"], ["127.0.0.1", "::"]];
+    for [first, second] in orders {
+        let server = Server::spawn(&mut shell(line, ["-l", first, "-l", second]));
+        server.log_line("listening on [::]:11300");
+        assert_eq!(server.stop().code(), Some(0));
+    }
 }
 
 #[test]
