@@ -10,7 +10,7 @@ use beanpole::log::{self, Level};
 use beanpole::options::{self, Exit, Invocation, Options};
 use beanpole::server::activation::{self, Inherited};
 use beanpole::server::system::{self, Bound, Memory};
-use beanpole::server::{Clock, Limits, Listener, Server, VERSION, notify, privileges, spawn};
+use beanpole::server::{Clock, Limits, Listener, Server, notify, privileges, spawn};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::User;
@@ -53,7 +53,7 @@ fn main() -> ExitCode {
     before_main::expect_faults();
     match options::parse(std::env::args_os().skip(1)) {
         Ok(Invocation::Help) => eprint!("{}", options::usage()),
-        Ok(Invocation::Version) => println!("beanpoled {VERSION}"),
+        Ok(Invocation::Version) => println!("beanpoled {}", env!("CARGO_PKG_VERSION")),
         Ok(Invocation::Serve(options)) => {
             let end = serve(*options);
             if let Err((_, message)) = &end {

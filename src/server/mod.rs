@@ -101,7 +101,6 @@ pub use crate::sys::use_one_malloc_arena;
 pub use clock::Clock;
 pub use listener::{Address, Listener, find_port};
 pub use socket_file::SocketAccess;
-pub use stats::VERSION;
 pub use stream::Stream;
 
 use crate::binlog::{Binlog, Failed};

@@ -12,9 +12,9 @@ use nix::sys::utsname::UtsName;
 use std::ffi::OsStr;
 use std::sync::{Arc, OnceLock};
 
-/// The version that `stats` shows. Client libraries compare it to find out
-/// which commands exist, so it has the form that they expect.
-pub const VERSION: &str = concat!(
+/// The version of the protocol, which `stats` shows. Client libraries compare it to find
+/// out which commands exist, so it has the form that they expect.
+const VERSION: &str = concat!(
     env!("CARGO_PKG_VERSION_MAJOR"),
     ".",
     env!("CARGO_PKG_VERSION_MINOR")

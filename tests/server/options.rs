@@ -34,7 +34,18 @@ fn help_goes_to_stderr_and_the_version_to_stdout() {
     let (status, stdout, stderr) = run(["-h"]);
     assert_eq!((status, stdout.as_str()), (0, ""));
     assert!(stderr.starts_with("Use: beanpoled [OPTIONS]\n"), "{stderr}");
-    assert_eq!(run(["-v"]), (0, "beanpoled 1.13\n".into(), String::new()));
+    let release = env!("CARGO_PKG_VERSION");
+    let version = format!("beanpoled {release}\n");
+    assert_eq!(run(["-v"]), (0, version, String::new()));
+}
+
+/// A release has its own number after that of the protocol, by which clients find out what
+/// they can send.
+#[test]
+fn stats_show_the_version_of_the_protocol_without_the_number_of_the_release() {
+    let release = env!("CARGO_PKG_VERSION");
+    let (protocol, _) = release.rsplit_once('.').expect("three numbers");
+    assert_eq!(Server::start([]).stat("version"), format!("\"{protocol}\""));
 }
 
 #[test]
