@@ -25,7 +25,7 @@ use std::time::Duration;
 use std::{env, thread};
 use support::page::Manual;
 use support::story::{self, Side, Story};
-use support::{beanstalkd, left_out};
+use support::{PROGRAM, beanstalkd, left_out};
 
 /// Stories count in seconds. A stage that is late by less than this cannot make
 /// a story fail. If a stage was later, the machine may have been too slow, so
@@ -47,7 +47,7 @@ fn the_engine_plays_every_transcript() {
 
 #[test]
 fn the_server_plays_every_transcript() {
-    let program = Path::new(env!("CARGO_BIN_EXE_beanpoled"));
+    let program = Path::new(&*PROGRAM);
     play_all(Side::Beanpole, |story| {
         Sockets::start(program, Side::Beanpole, story)
     });
