@@ -1,3 +1,7 @@
+# Other kinds of make say what is missing, and end; GNU make takes this for a rule.
+.error this needs GNU make, often called: gmake
+.DEFAULT_GOAL = all
+
 # beanpole: `make` builds both programs, `make run` builds the daemon and starts it,
 # `make check` tests them, `make install` installs them. All of these can be set on the command line:
 
@@ -10,7 +14,8 @@ FISHDIR = $(PREFIX)/share/fish/vendor_completions.d
 UNITDIR = $(PREFIX)/lib/systemd/system
 # Where the scripts for other init systems are put. No system reads them there.
 INITDIR = $(PREFIX)/share/doc/beanpole/init
-# Alert rules for Prometheus and a dashboard for Grafana.
+# The licences of all packages in the programs, a list of these (SBOM, in the form of
+# CycloneDX), alert rules for Prometheus and a dashboard for Grafana.
 DOCDIR = $(PREFIX)/share/doc/beanpole
 SYSCONFDIR = /etc
 # Put in front of all of them, to install below another root.
@@ -28,7 +33,8 @@ INIT = systemd
 ARGS =
 
 # The machine for which `make static` and `make image` build. No compiler for C
-# is needed: Rust brings musl and a linker, with the library for the machine.
+# is needed: Rust brings musl and a linker, with the library for the machine. If you set it,
+# the others build for it, too, with the C library and the linker that cargo has for it.
 TARGET = $(MACHINE)-unknown-linux-$(MUSL)
 MACHINE = $(patsubst armv7l,armv7,$(shell uname -m))
 MUSL = $(if $(filter armv7,$(MACHINE)),musleabihf,musl)
@@ -41,11 +47,12 @@ VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 HOMEPAGE = $(shell sed -n 's/^repository = "\(.*\)"/\1/p' Cargo.toml)
 # The time that files of packages have: that of the newest change.
 export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || stat -c %Y Cargo.lock)
-# Where the programs are built. A kind that is built with other options has a directory of
-# its own, which nothing else uses: so what is there was built with these options.
+# Where the programs are built. Each kind has a directory of its own, which nothing else uses:
+# so what is there is not what `cargo build` alone has made, which names this directory.
 KIND = $(if $(TINY),tiny,$(if $(STATIC),static))
-BUILDDIR = target$(if $(KIND),/$(KIND))
-BUILT = $(BUILDDIR)/$(if $(KIND),$(TARGET)/)release
+BUILDDIR = target/$(or $(KIND),make)
+MEANT = $(if $(KIND)$(filter command,$(origin TARGET)),$(TARGET))
+BUILT = $(BUILDDIR)/$(if $(MEANT),$(MEANT)/)release
 PROGRAMS = beanpoled beanpole
 # The name of the architecture in images.
 ARCHITECTURE = $(patsubst x86_64,amd64,$(patsubst aarch64,arm64,$(patsubst armv7,arm,$(firstword $(subst -, ,$(TARGET))))))
@@ -53,7 +60,8 @@ ARCHITECTURE = $(patsubst x86_64,amd64,$(patsubst aarch64,arm64,$(patsubst armv7
 MANUALS = $(foreach page,$(wildcard man/*.[1-8] man/*/*.[1-8]),$(page):$(MANDIR)$(patsubst \
     man%/,%,$(subst zh-Hans,zh_CN,$(dir $(page))))/man$(subst .,,$(suffix $(page)))/$(notdir $(page)))
 UNITS = beanpoled.service beanpoled.socket beanpole-metrics.service beanpole-console.service
-DOCS = prometheus-rules.yml grafana-dashboard.json
+DOCS = src/packaging/NOTICES src/packaging/sbom.json src/packaging/prometheus-rules.yml \
+    src/packaging/grafana-dashboard.json LICENSE
 INITS = openrc procd runit sysv
 # Each of these files says where the program is, and where its options are.
 TEMPLATES = $(foreach unit,$(UNITS),src/packaging/$(unit):$(UNITDIR)/$(unit)) \
@@ -62,22 +70,29 @@ COMPLETIONS = bash:$(BASHDIR)/beanpole zsh:$(ZSHDIR)/_beanpole fish:$(FISHDIR)/b
 # The programs contain the completions and the card, too.
 SOURCES = Cargo.toml Cargo.lock $(shell find src -type f) man/card.txt
 
-all: $(PROGRAMS:%=$(BUILT)/%)
-
 # A setting of cargo, such as build.target, may still ask for another machine's program.
 define COMPILE
-CARGO="$(CARGO)" src/packaging/compile $(1) $(BUILDDIR) $(if $(KIND),$(KIND) $(TARGET))
-@test -e $@ || { echo "cargo has not built $@; does a setting ask for something else?" >&2; exit 1; }
-@touch $@
+CARGO="$(CARGO)" src/packaging/compile $(1) $(BUILDDIR) '$(KIND)' $(MEANT)
+@test -e $(BUILT)/$(2) || { echo "cargo has not built $(BUILT)/$(2);" \
+    "does a setting ask for something else?" >&2; exit 1; }
+@touch $(BUILT)/$(2)
 endef
 
-# If both are built, an installation as root needs no cargo.
+# Cargo knows what has to be built again: also with another compiler, or other flags.
+all:
+	$(call COMPILE,beanpole,beanpoled)
+	$(call COMPILE,beanpole-companion,beanpole)
+
+# What is installed and packed is what was built, if no source is newer: so an installation
+# as root needs no cargo.
+programs: $(PROGRAMS:%=$(BUILT)/%)
+
 $(BUILT)/beanpoled: $(SOURCES) Makefile
-	$(call COMPILE,beanpole)
+	$(call COMPILE,beanpole,beanpoled)
 
 # After the daemon: it uses the daemon's library.
 $(BUILT)/beanpole: $(BUILT)/beanpoled
-	$(call COMPILE,beanpole-companion)
+	$(call COMPILE,beanpole-companion,beanpole)
 
 # Each program as one file that needs no other file: it runs on any Linux.
 static:
@@ -98,7 +113,8 @@ image: static
 	@ls -l target/beanpole-$(VERSION)-$(ARCHITECTURE).oci.tar
 
 # The daemon alone.
-run: $(BUILT)/beanpoled
+run:
+	$(call COMPILE,beanpole,beanpoled)
 	$(BUILT)/beanpoled $(ARGS)
 
 # Runs all suites, and says in one line what was left out and why.
@@ -130,12 +146,15 @@ endef
 FILL = sed 's,@BINDIR@,$(BINDIR),g; s,@SYSCONFDIR@,$(SYSCONFDIR),g' $(1).in | \
     $(INSTALL) -D -m $(3) /dev/stdin "$(DESTDIR)$(2)"
 DEFAULTS = $(SYSCONFDIR)/default/beanpoled
+# Units and scripts name the programs in lines that are cut at spaces. (DESTDIR may have some.)
+PLACES = BINDIR MANDIR BASHDIR ZSHDIR FISHDIR UNITDIR INITDIR DOCDIR SYSCONFDIR
+$(foreach place,$(PLACES),$(if $(word 2,x$($(place))x),$(error $(place) has a space: $($(place)))))
 define INSTALL_DEFAULTS
 test -e "$(DESTDIR)$(DEFAULTS)" || \
     $(INSTALL) -D -m 644 src/packaging/beanpoled.default "$(DESTDIR)$(DEFAULTS)"
 endef
 
-install: all
+install: programs
 	$(WRITES_COMPLETIONS)
 	$(INSTALL) -d "$(DESTDIR)$(BINDIR)"
 	$(INSTALL) -m 755 $(PROGRAMS:%=$(BUILT)/%) "$(DESTDIR)$(BINDIR)"
@@ -150,7 +169,7 @@ install: all
 	    $(call FILL,$${template%%:*},$${template#*:},644) || exit; \
 	done
 	$(INSTALL) -d "$(DESTDIR)$(DOCDIR)"
-	$(INSTALL) -m 644 $(DOCS:%=src/packaging/%) "$(DESTDIR)$(DOCDIR)"
+	$(INSTALL) -m 644 $(DOCS) "$(DESTDIR)$(DOCDIR)"
 	$(INSTALL_DEFAULTS)
 
 # The daemon alone, its manuals in English, and what starts it, for boxes where each
@@ -161,6 +180,8 @@ install-daemon: $(BUILT)/beanpoled
 	@test $(INIT) = systemd || test -e src/packaging/init/$(INIT).in || { \
 	    echo "INIT can be systemd $(INITS), but is $(INIT)" >&2; exit 1; }
 	$(INSTALL) -D -m 755 $(BUILT)/beanpoled "$(DESTDIR)$(BINDIR)/beanpoled"
+	$(INSTALL) -d "$(DESTDIR)$(DOCDIR)"
+	$(INSTALL) -m 644 LICENSE src/packaging/NOTICES "$(DESTDIR)$(DOCDIR)"
 	@for manual in $(DAEMON_MANUALS); do \
 	    $(INSTALL) -D -m 644 $${manual%%:*} "$(DESTDIR)$${manual#*:}" || exit; \
 	done
@@ -182,7 +203,7 @@ uninstall:
 	test "$$(readlink "$(DESTDIR)$(BINDIR)/beanstalkd")" != beanpoled || \
 	    rm "$(DESTDIR)$(BINDIR)/beanstalkd"
 	rm -f $(PROGRAMS:%="$(DESTDIR)$(BINDIR)/%") $(UNITS:%="$(DESTDIR)$(UNITDIR)/%") \
-	    $(INITS:%="$(DESTDIR)$(INITDIR)/%") $(DOCS:%="$(DESTDIR)$(DOCDIR)/%")
+	    $(INITS:%="$(DESTDIR)$(INITDIR)/%") $(patsubst %,"$(DESTDIR)$(DOCDIR)/%",$(notdir $(DOCS)))
 	@for manual in $(MANUALS); do \
 	    rm -f "$(DESTDIR)$${manual#*:}"; \
 	done
@@ -204,7 +225,7 @@ dist:
 	@ls -l target/beanpole-$(VERSION).tar.gz
 
 # A Debian package.
-deb: all
+deb: programs
 	rm -rf target/deb
 	$(MAKE) install DESTDIR=target/deb PREFIX=/usr ZSHDIR=/usr/share/zsh/vendor-completions
 	HOMEPAGE=$(HOMEPAGE) src/packaging/deb target/deb target
@@ -212,5 +233,5 @@ deb: all
 clean:
 	$(CARGO) clean
 
-.PHONY: all static tiny image run check bench attack nightly install install-daemon \
+.PHONY: all programs static tiny image run check bench attack nightly install install-daemon \
     install-compat uninstall html dist deb clean

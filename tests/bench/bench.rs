@@ -39,7 +39,7 @@ use std::time::Duration;
 struct Options {
     /// What to measure
     scenario: Scenario,
-    /// The server to measure: a command line (default: target/release/beanpoled)
+    /// The server to measure: a command line (default: target/make/release/beanpoled)
     #[arg(long, value_name = "SERVER")]
     ours: Option<String>,
     /// The server to compare it with (default in the table: the beanstalkd in PATH)
@@ -150,7 +150,7 @@ fn main() -> ExitCode {
     let (_, descriptors) = getrlimit(Resource::RLIMIT_NOFILE).expect("each process has it");
     setrlimit(Resource::RLIMIT_NOFILE, descriptors, descriptors).expect("it may be raised");
     server::remove_folders_on_signals();
-    let built = || command(&support::source("target/release/beanpoled"));
+    let built = || command(&support::source("target/make/release/beanpoled"));
     let ours = options.ours.unwrap_or_else(built);
     let is_table = options.scenario == Scenario::Table;
     let theirs = options.theirs.or_else(|| {
