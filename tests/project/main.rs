@@ -2,3 +2,4 @@
 
 mod check;
 mod directions;
+mod release;
