@@ -28,6 +28,14 @@ impl Parse for u32 {
     }
 }
 
+/// The number of a connection.
+impl Parse for u64 {
+    fn parse(text: &str) -> Result<u64, String> {
+        let number = text.parse().ok().filter(|_| !text.starts_with('+'));
+        number.ok_or_else(|| format!("'{text}' is not the number of a connection"))
+    }
+}
+
 /// A number of things: at least one.
 #[derive(Clone, Copy, PartialEq)]
 pub struct Count(pub u32);

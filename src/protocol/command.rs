@@ -159,6 +159,11 @@ pub enum Command {
     /// each, and more. Their numbers are given in ascending order, too, and never
     /// reused. Reply: as for `list-connections`, with the key `tubes`.
     ListTubeStats(u64, u64),
+    /// `close-connection <id>`: ends the connection with this number, as if its peer had
+    /// closed it: what has been read of it is executed, and its jobs are ready again. With
+    /// one's own number, `quit`. This command is ours: beanstalkd answers
+    /// `UNKNOWN_COMMAND`. Replies: `CLOSED`, `NOT_FOUND`.
+    CloseConnection(u64),
     /// `quit`: closes the connection. No reply.
     Quit,
     /// A `put` with something else after its numbers, or a `pause-tube` with a name that
@@ -246,6 +251,7 @@ const COMMANDS: &[(&str, Option<usize>, Arguments)] = &[
     ("list-server-stats", None, |rest| nothing(rest, Command::ListServerStats)),
     ("list-jobs ", None, list_jobs),
     ("list-connections ", None, |rest| page(rest, Command::ListConnections)),
+    ("close-connection ", None, |rest| id(rest).map(|JobId(id)| Command::CloseConnection(id))),
     ("list-tube-stats ", None, |rest| page(rest, Command::ListTubeStats)),
     ("quit", None, |_| Some(Command::Quit)),
 ];

@@ -70,6 +70,8 @@ pub enum Reply {
     Jobs(Box<JobList>),
     /// `OK <bytes>` and YAML: a list of connections, and the id to continue from.
     Connections(ConnectionList),
+    /// `CLOSED`: the connection with this number ends. The server closes it.
+    Closed(u64),
     /// `OUT_OF_MEMORY`: no room for the job.
     OutOfMemory,
     /// `INTERNAL_ERROR`: the server cannot keep what it would promise.
@@ -209,6 +211,7 @@ impl Reply {
             Reply::JobStats(_) | Reply::TubeStats(_) => "OK",
             Reply::ServerStats(_) | Reply::MoreServerStats(_) => "OK",
             Reply::Tubes(_) | Reply::Jobs(_) | Reply::Connections(_) => "OK",
+            Reply::Closed(_) => "CLOSED",
             Reply::OutOfMemory => "OUT_OF_MEMORY",
             Reply::InternalError => "INTERNAL_ERROR",
             Reply::BadFormat => "BAD_FORMAT",

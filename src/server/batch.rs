@@ -190,12 +190,14 @@ impl Batch {
             // No two requests have the same time, so what they do has an order.
             now = now + Duration::from_nanos(1);
             let outcome = shared.execute_and_append(state, id, request, now);
+            let mut is_closing = false;
             self.wanted_room = None;
             match outcome {
                 Outcome::Reply(reply) => {
                     self.needed = self.needed.max(shared.needed_for(&reply));
                     self.size += size(&reply);
                     self.memory += memory(&reply);
+                    is_closing = matches!(reply, Reply::Closed(_));
                     let replies = &mut self.replies;
                     replies.reserve_exact(growth(replies.len(), replies.capacity()));
                     replies.push(reply);
@@ -209,6 +211,11 @@ impl Batch {
                 }
                 Outcome::Waiting => return Next::Wait,
                 Outcome::Quit => return Next::Close,
+            }
+            if is_closing {
+                // Its socket is closed before more is executed, which then waits for it.
+                self.is_fresh = true;
+                return Next::Post;
             }
             if self.size >= self.gathers {
                 // Replies are sent before more are encoded: the client may never read

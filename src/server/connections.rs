@@ -113,6 +113,22 @@ impl Shared {
         while !self.with_lock_last(&mut slice) {}
     }
 
+    /// Shuts the socket of a client, for another one. Its own worker finds the end of the
+    /// stream, and disconnects it when what it has read is executed; or, if it waits in a
+    /// `reserve`, the hang-up ends that.
+    pub fn close(&self, id: ConnectionId, by: &Client) {
+        let found = self.with_lock(|state, _| {
+            let slot = state.clients.get(&id);
+            slot.map(|slot| Arc::clone(&slot.client))
+        });
+        // It may have left just now.
+        if let Some(client) = found {
+            let text = format_args!("closes connection {}, {}", id.0, client.stream);
+            log::client_warning(&by.stream, text);
+            client.stream.close();
+        }
+    }
+
     /// Removes a connection, and makes its jobs ready again. While the server
     /// stops, they stay reserved: otherwise another client would be given a job
     /// that this one may still be working on. They are ready after a restart.

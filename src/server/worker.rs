@@ -12,6 +12,7 @@ use super::memory::MemoryPart;
 use super::outbox::Client;
 use super::shared::Shared;
 use super::stats;
+use crate::engine::ConnectionId;
 use crate::log::{self, Level};
 use crate::protocol::framing::MAX_LINE;
 use crate::protocol::{Framer, JobStats, Reply, Request};
@@ -258,7 +259,7 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// Adds to a reply what the engine does not know.
+/// Adds to a reply what the engine does not know, and does what it cannot.
 fn complete(reply: &mut Reply, shared: &Shared, client: &Client) {
     let fill_in_file = |job: &mut JobStats| {
         let binlog = shared.binlog.as_ref();
@@ -272,6 +273,7 @@ fn complete(reply: &mut Reply, shared: &Shared, client: &Client) {
         // These differ between runs, and a simulated run must be reproducible.
         Reply::ServerStats(_) | Reply::MoreServerStats(_) | Reply::Connections(_)
             if cfg!(simulated) => {}
+        Reply::Closed(id) => shared.close(ConnectionId(*id), client),
         Reply::ServerStats(parts) => stats::complete(parts, shared),
         Reply::MoreServerStats(facts) => stats::complete_more(facts, shared),
         Reply::Connections(list) => stats::name_peers(list, shared),
@@ -302,7 +304,7 @@ fn log_request(client: &Client, request: &Request, line: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::{Config, ConnectionId, Engine};
+    use crate::engine::{Config, Engine};
     use crate::protocol::{Body, JobId};
     use crate::server::{Clock, Limits, Stream};
     use std::io::Write;

@@ -1,5 +1,6 @@
 //! The list of connections: `clients`.
 
+use super::support::on_each_server;
 use std::process;
 use support::session::Scene;
 use support::{Client, put};
@@ -78,4 +79,30 @@ fn a_client_that_is_refused_says_that_the_connections_may_have_run_out() {
         BEANSTALK CRITICAL: 127.0.0.1:PORT: <text>: perhaps it has as many connections as it takes
         [2]",
     );
+}
+
+#[test]
+fn clients_closes_connections_by_their_numbers_where_the_server_can() {
+    on_each_server(&[], |scene| {
+        let mut idle = scene.connect();
+        idle.exchange("use mail", "USING mail");
+        let session = if scene.out("beanpole clients").is_empty() {
+            "
+            $ beanpole clients --close 1
+            ! beanpole clients: close-connection 1: this server cannot
+            [4]"
+        } else {
+            "
+            $ id() { beanpole clients mail | tail -n 1 | awk '{print $1}'; }; ID=$(id); beanpole clients --close $ID; id; beanpole clients --close $ID 2>&1 | tr -d $ID
+            beanpole clients: there is no connection\u{20}
+            $ beanpole clients --close 999999 --close x
+            ! beanpole clients: --close: 'x' is not the number of a connection
+            ! Try 'beanpole help clients'.
+            [2]"
+        };
+        scene.tell(session);
+        if session.contains("ID=") {
+            idle.expect_end();
+        }
+    });
 }

@@ -23,17 +23,18 @@ const PICTURE: &str = ".  Picture: ";
 const FILES: [&str; 2] = ["man/card.txt", "tests/peers/clients/thirty_lines.py"];
 
 /// The commands that beanstalkd does not have.
-const EXTENSIONS: [&str; 6] = [
+const EXTENSIONS: [&str; 7] = [
     "reserve-with-stats",
     "list-jobs",
     "list-connections",
     "list-tube-stats",
     "list-server-stats",
     "bury-later",
+    "close-connection",
 ];
 
 /// The first word of every reply, without [`REPLIES_IN_DISTRESS`].
-const REPLIES: [&str; 23] = [
+const REPLIES: [&str; 24] = [
     "INSERTED",
     "BURIED",
     "EXPECTED_CRLF",
@@ -53,6 +54,7 @@ const REPLIES: [&str; 23] = [
     "KICKED",
     "OK",
     "PAUSED",
+    "CLOSED",
     "BAD_FORMAT",
     "UNKNOWN_COMMAND",
     // KICKED has two forms: with a count after kick, and alone after kick-job.

@@ -10,7 +10,8 @@ use super::{
 /// cannot be read, it is malformed. Any other line is unknown.
 const COMMANDS: &str = "put |use |reserve|delete |release |bury |touch |watch |ignore |peek |\
     peek-ready|peek-delayed|peek-buried|kick |kick-job |pause-tube|stats|list-tube|list-jobs |\
-    list-connections |list-tube-stats |list-server-stats|bury-later ";
+    list-connections |list-tube-stats |list-server-stats|bury-later |\
+    close-connection ";
 
 /// The longest line, with its CR LF, in bytes. A `list-jobs` with the longest
 /// name of a tube can exceed it.
@@ -272,6 +273,19 @@ impl Model {
                     return None;
                 }
                 self.list_connections(from, count)
+            }
+            ["close-connection", number] => {
+                let number = number.parse().ok()?;
+                let mut clients = self.clients.iter();
+                match clients.find(|(_, one)| one.number as u64 == number) {
+                    Some((own, _)) if *own == client => {
+                        self.line(client, "quit");
+                        return Some(String::new());
+                    }
+                    // Its end is another step.
+                    Some(_) => "CLOSED".into(),
+                    None => "NOT_FOUND".into(),
+                }
             }
             ["list-tube-stats", from, count] => {
                 let (from, count): (usize, u64) = (from.parse().ok()?, count.parse().ok()?);

@@ -13,7 +13,7 @@ const LONG_NAME: &str = "and-they-may-contain/letters;numerals.1234567890$_(and-
     and-they-may-contain/letters;numerals.1234567890$_(and-these-sig";
 
 /// Lines that are no commands, by one mistake each.
-const MALFORMED: [&str; 34] = [
+const MALFORMED: [&str; 36] = [
     " stats",
     "STATS",
     "putt 0 0 1 1",
@@ -39,6 +39,8 @@ const MALFORMED: [&str; 34] = [
     "release 1 0",
     "bury 1",
     "bury-later",
+    "close-connection",
+    "close-connection 1 1",
     "use -a",
     "watch a*",
     "kick",
@@ -81,7 +83,7 @@ impl World {
         let id = self.some_job(client);
         let random = &mut self.random;
         let tube = *random.choose(&TUBES[..self.tubes]);
-        match random.below(76) {
+        match random.below(77) {
             0..4 => format!("use {tube}"),
             4..9 => format!("watch {tube}"),
             9..12 => format!("ignore {tube}"),
@@ -130,6 +132,11 @@ impl World {
                 format!("list-{what} {from} {count}")
             }
             74 => (*random.choose(&MALFORMED)).into(),
+            75 => {
+                let there = self.links.values().map(|link| link.id.0);
+                let numbers: Vec<_> = there.chain([random.below(20) as u64]).collect();
+                format!("close-connection {}", random.choose(&numbers))
+            }
             _ if random.one_in(4) => "quit".into(),
             _ => "list-server-stats".into(),
         }

@@ -301,6 +301,13 @@ impl World {
             self.model.body(client, &body);
         }
         self.compare(said);
+        if let Some(number) = line.strip_prefix("close-connection ") {
+            let mut links = self.links.iter();
+            let closed = links.find(|(_, link)| link.id.0.to_string() == number);
+            if let Some((&closed, _)) = closed {
+                self.disconnect(closed);
+            }
+        }
     }
 
     fn order_burials(&mut self) {

@@ -178,3 +178,39 @@ fn a_client_that_sends_for_ever_does_not_delay_a_stop() {
     assert!(began.elapsed() < Duration::from_secs(10));
     sending.join().expect("it is cut off");
 }
+
+#[test]
+fn a_connection_is_closed_for_another_whatever_it_does() {
+    let folder = support::Folder::new();
+    let socket = folder.join("socket");
+    let at = format!("unix:{}", socket.display());
+    let server = Server::start(["-l", "127.0.0.1", "-l", &at, "-z", "10000000"]);
+    let mut admin = server.connect();
+    let body = "x".repeat(10_000_000);
+    admin.exchange(&format!("put 0 0 100 10000000\r\n{body}"), "INSERTED 1");
+    for does in [
+        "",
+        "put 0 0 1 100\r\nhalf",
+        "watch a\r\nignore default\r\nreserve\r\n",
+        // It does not read its replies.
+        "peek 1\r\npeek 1\r\n",
+    ] {
+        let (mut tcp, mut unix) = (server.connect(), Client::connect_unix(&socket));
+        tcp.exchange("use a", "USING a");
+        unix.exchange("use a", "USING a");
+        tcp.send(does);
+        unix.send(does);
+        let list = admin.document("list-connections 2 10");
+        let numbers: Vec<_> = list.split("{id: ").skip(1).collect();
+        assert_eq!(numbers.len(), 2, "{list}");
+        for number in numbers {
+            let number = number.split(',').next().expect("a number");
+            let line = format!("close-connection {number}");
+            admin.exchange(&line, "CLOSED");
+            eventually(does, || admin.ask(&line) == "NOT_FOUND");
+            server.log_line(&format!(": closes connection {number}, "));
+        }
+        drop((tcp, unix));
+    }
+    assert_eq!(admin.count("current-connections"), 1);
+}

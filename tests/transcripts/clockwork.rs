@@ -81,11 +81,11 @@ impl Clockwork {
         }
     }
 
-    fn run_one(&mut self, client: &str) {
-        let uptime = self.now.since(START);
+    fn run_one(&mut self, name: &str) {
+        let (uptime, mut closed) = (self.now.since(START), None);
         let client = self
             .clients
-            .get_mut(client)
+            .get_mut(name)
             .expect("a client that is connected");
         while client.state == ClientState::Served {
             let mut unread = client.input.as_slice();
@@ -99,7 +99,15 @@ impl Clockwork {
             };
             self.now = self.now + MOMENT;
             match self.engine.execute(client.id, request, self.now) {
-                Outcome::Reply(reply) => client.answer(reply, uptime),
+                Outcome::Reply(reply) => {
+                    if let Reply::Closed(id) = reply {
+                        closed = Some(ConnectionId(id));
+                    }
+                    client.answer(reply, uptime);
+                    if closed.is_some() {
+                        break;
+                    }
+                }
                 Outcome::AwaitBody => {}
                 Outcome::Unfinished => unreachable!("stories are short"),
                 Outcome::Waiting => client.state = ClientState::Waiting,
@@ -108,6 +116,12 @@ impl Clockwork {
         }
         if client.state == ClientState::Closed {
             self.engine.disconnect(client.id, self.now);
+        }
+        let mut others = self.clients.values_mut();
+        if let Some(other) = others.find(|other| Some(other.id) == closed) {
+            other.state = ClientState::Closed;
+            self.engine.disconnect(other.id, self.now);
+            self.run_one(name);
         }
     }
 

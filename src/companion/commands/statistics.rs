@@ -4,10 +4,11 @@
 
 use crate::command::{Invocation, Run, Tubes, word};
 use crate::failure::{Failure, Outcome, Status};
+use crate::remote::address::warn_of;
 use crate::remote::client_list;
 use crate::remote::tubes::{column_of, stats_of};
 use crate::remote::{Column, Facts, Pattern};
-use crate::text::{Output, row};
+use crate::text::{Output, complain, row};
 use crate::values::{Count, Parse, parse};
 use beanpole::protocol::{JobId, TubeName};
 use clap::Args;
@@ -170,11 +171,25 @@ pub struct Clients {
     /// write each connection as a line of JSON
     #[arg(short, long)]
     json: bool,
+    /// close the connection with this number; may be repeated (default: list)
+    #[arg(long = "close", value_name = "ID", value_parser = parse::<u64>, conflicts_with_all = ["operands", "tubes", "count", "sort", "json"])]
+    closed: Vec<u64>,
 }
 
 impl Run for Clients {
     fn run(self, invocation: &Invocation) -> Outcome {
         let mut client = invocation.connect()?;
+        if !self.closed.is_empty() {
+            invocation.servers.iter().for_each(warn_of);
+            let mut all = true;
+            for id in self.closed {
+                if !client_list::close(&mut client, id)? {
+                    all = false;
+                    complain!("there is no connection {id}");
+                }
+            }
+            return Ok(Status::done_if(all));
+        }
         let mut found = client_list::sorted(&mut client, self.sort.as_deref())?;
         let patterns = self.tubes.patterns();
         found.retain(|one| {

@@ -41,6 +41,7 @@ pub enum Reply {
     Released,
     Touched,
     Paused,
+    Closed,
     NotFound,
     NotIgnored,
     TimedOut,
@@ -75,6 +76,7 @@ const WORDS: &[(&str, Reply)] = &[
     ("RELEASED", Reply::Released),
     ("TOUCHED", Reply::Touched),
     ("PAUSED", Reply::Paused),
+    ("CLOSED", Reply::Closed),
     ("NOT_FOUND", Reply::NotFound),
     ("NOT_IGNORED", Reply::NotIgnored),
     ("TIMED_OUT", Reply::TimedOut),
@@ -211,7 +213,7 @@ impl Reply {
     pub fn is_done(&self, asked: impl fmt::Display) -> Outcome<bool> {
         match self {
             Reply::Deleted | Reply::Buried(_) | Reply::Released | Reply::Kicked(None) => Ok(true),
-            Reply::Touched | Reply::Paused => Ok(true),
+            Reply::Touched | Reply::Paused | Reply::Closed => Ok(true),
             Reply::NotFound => Ok(false),
             other => Err(Failure::unexpected(asked, other)),
         }

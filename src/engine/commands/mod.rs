@@ -81,6 +81,10 @@ impl Engine {
             Command::PutTooBig => return Some(Outcome::AwaitBody),
             Command::Reserve(ask) => return Some(self.reserve_or_wait(by, ask, now)),
             Command::Kick(bound) => return Some(self.kick(by, bound, now)),
+            Command::CloseConnection(id) => match self.find(ConnectionId(id))? {
+                own if own == by => return Some(Outcome::Quit),
+                _ => Reply::Closed(id),
+            },
             Command::Quit => return Some(Outcome::Quit),
             Command::Use(tube) => self.use_tube(by, tube),
             Command::ReserveJob(id) => self.reserve_job(by, id, now)?,
