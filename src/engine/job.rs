@@ -3,7 +3,7 @@
 use super::slab::{ConnectionIndex, TubeIndex};
 use super::{Shift, Time};
 use crate::protocol::{
-    Body, Counters, JobId, JobState, Key, Limit, Priority, PutOptions, Seconds, TubeName, Unique,
+    Body, Counters, JobId, JobState, Limit, Priority, PutOptions, Seconds, TubeName, Unique,
 };
 
 /// What a job takes beside its body and its options, in bytes, as `max_memory`
@@ -98,26 +98,22 @@ impl State {
 }
 
 /// In which queue or other collection a job is, and where in it.
-#[derive(Clone)]
+#[derive(Clone, Copy)]
 pub struct QueueEntry {
     pub state: State,
     pub tube: TubeIndex,
     pub priority: Priority,
-    /// The key of its concurrency limit, if it has one.
-    pub key: Option<Key>,
-    /// When it expires, if it does in this state.
-    pub expires_at: Option<Time>,
+    /// Whether its options have a say in that.
+    pub has_options: bool,
 }
 
 impl Job {
     pub fn queue_entry(&self) -> QueueEntry {
-        let may_expire = matches!(self.state, State::Ready | State::Delayed { .. });
         QueueEntry {
             state: self.state,
             tube: self.tube,
             priority: self.priority,
-            key: self.limit().map(|limit| limit.key.clone()),
-            expires_at: self.expires_at().filter(|_| may_expire),
+            has_options: self.options().is_some(),
         }
     }
 

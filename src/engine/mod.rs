@@ -388,20 +388,19 @@ impl Engine {
     }
 
     /// Puts a new job into the collections that its state and its options name.
-    fn add(&mut self, id: JobId, mut job: Job) {
-        self.attach(id, &mut job);
+    fn add(&mut self, id: JobId, job: Job) {
         let entry = job.queue_entry();
         self.memory += job.memory();
         self.jobs.insert(id, job);
-        self.enter(id, &entry);
+        self.move_job(id, None, Some(entry));
     }
 
     /// Takes a job out of all collections.
     fn remove(&mut self, id: JobId) -> Option<Job> {
+        let entry = self.jobs.get(id)?.queue_entry();
+        self.move_job(id, Some(entry), None);
         let job = self.jobs.remove(id)?;
         self.memory -= job.memory();
-        self.leave(id, &job.queue_entry());
-        self.detach(id, &job);
         Some(job)
     }
 

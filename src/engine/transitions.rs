@@ -25,14 +25,12 @@
 //! reserved job can be released, buried, touched and deleted only by the
 //! connection that has reserved it.
 //!
-//! Only `leave` and `enter` move a job from one collection to another. So these
-//! two also keep the counts and timers right. (Besides, `change_jobs_of_key` moves jobs
-//! with a concurrency limit between the ready queue of their tube and the jobs
-//! that are passed over there.)
+//! Only `move_job` moves a job from one collection to another: it leaves one and enters
+//! one, and `leave` and `enter` also keep the counts and timers right. The options of a put
+//! come in there, and know nothing of the table above: see `options`.
 
 use super::connection::Wait;
 use super::job::{Job, QueueEntry, State};
-use super::ready::ReadyQueue;
 use super::slab::{ConnectionIndex, TubeIndex};
 use super::{Change, Engine, JobId, Owner, Reply, SLICE, Time};
 use crate::protocol::Event;
@@ -145,7 +143,6 @@ impl Engine {
             self.tubes[job.tube].events[event as usize] += 1;
         }
         job.state = state;
-        let after = job.queue_entry();
         let is_known = match (before.state, state) {
             (State::Ready | State::Reserved { .. }, State::Reserved { .. }) => true,
             (State::Delayed { .. }, State::Ready) => event.is_none(),
@@ -154,13 +151,7 @@ impl Engine {
         if !is_known {
             self.record(Change::Update(id));
         }
-        self.leave(id, &before);
-        if let Some(key) = &before.key {
-            let is_reserved = |state: State| usize::from(state.holder().is_some());
-            let (was, is) = (is_reserved(before.state), is_reserved(state));
-            self.change_jobs_of_key(key, |jobs| jobs.reserved = jobs.reserved + is - was);
-        }
-        self.enter(id, &after);
+        self.move_job(id, Some(before), Some(QueueEntry { state, ..before }));
     }
 
     /// Gives a job to a connection that does not wait, or stops waiting right after.
@@ -263,27 +254,42 @@ impl Engine {
         self.effects.replies.push((id, reply));
     }
 
+    /// Moves a job from the collection that it is in, if it is not new, to the one where it
+    /// shall be, unless it is deleted. It is among [`jobs`](Self::jobs) meanwhile.
+    pub(super) fn move_job(&mut self, id: JobId, from: Option<QueueEntry>, to: Option<QueueEntry>) {
+        let has_options = from.or(to).is_some_and(|entry| entry.has_options);
+        if has_options {
+            self.untie(id, from);
+        }
+        if let Some(entry) = from {
+            self.leave(id, entry);
+        }
+        if let Some(entry) = to {
+            self.enter(id, entry);
+        }
+        if has_options {
+            self.tie(id, from, to);
+        }
+    }
+
     /// Takes a job out of the collection that its state names.
-    pub(super) fn leave(&mut self, id: JobId, entry: &QueueEntry) {
+    fn leave(&mut self, id: JobId, entry: QueueEntry) {
         self.effects.steps += 1;
         match entry.state {
-            State::Ready => self.change_ready(id, entry, ReadyQueue::remove),
+            State::Ready => self.tubes[entry.tube].ready.remove(entry.priority, id),
             State::Delayed { .. } | State::Buried { .. } => self.change_first(id, entry, false),
             State::Reserved { by, until } => {
                 self.connections[by].reserved.remove(&(until, id));
             }
         }
-        if let Some(at) = entry.expires_at {
-            self.ends.remove(&(at, id));
-        }
         self.count(entry, |n| *n -= 1);
     }
 
     /// Puts a job into the collection that its state names.
-    pub(super) fn enter(&mut self, id: JobId, entry: &QueueEntry) {
+    fn enter(&mut self, id: JobId, entry: QueueEntry) {
         match entry.state {
             State::Ready => {
-                self.change_ready(id, entry, ReadyQueue::insert);
+                self.tubes[entry.tube].ready.insert(entry.priority, id);
                 self.note_unserved(entry.tube);
             }
             State::Delayed { .. } => {
@@ -296,16 +302,12 @@ impl Engine {
                 self.set_timer(Owner::Connection(by));
             }
         }
-        if let Some(at) = entry.expires_at {
-            self.ends.insert((at, id));
-            self.set_timer(Owner::Ends);
-        }
         self.count(entry, |n| *n += 1);
     }
 
     /// Adds a delayed or buried job to those of its tube, or takes it out. If it is the
     /// first one of its page, it takes the place of the one that is first without it.
-    fn change_first(&mut self, id: JobId, entry: &QueueEntry, is_added: bool) {
+    fn change_first(&mut self, id: JobId, entry: QueueEntry, is_added: bool) {
         let is_like = |(_, job): &(JobId, &Job)| {
             job.tube == entry.tube && job.state.name() == entry.state.name()
         };
@@ -342,7 +344,7 @@ impl Engine {
     }
 
     /// Changes the counts that this entry appears in.
-    fn count(&mut self, entry: &QueueEntry, change: fn(&mut usize)) {
+    fn count(&mut self, entry: QueueEntry, change: fn(&mut usize)) {
         for counts in [&mut self.tubes[entry.tube].jobs, &mut self.jobs_now] {
             counts.count(entry.state.name(), entry.priority, change);
         }

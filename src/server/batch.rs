@@ -549,7 +549,6 @@ mod tests {
             "list-jobs 0 100",
             "list-connections 0 100",
             "list-tube-stats 0 100",
-            "stats",
         ] {
             let (counted, length) = counted(&format!("{long}\r\n"));
             assert!(counted >= length, "{long}: {counted} for {length}");

@@ -11,9 +11,10 @@
 //! these are. So that it never costs much, the jobs of a key may be in a limited
 //! number of tubes.
 
-use crate::engine::job::{Job, QueueEntry};
+use crate::engine::job::{Job, QueueEntry, State};
 use crate::engine::ready::ReadyQueue;
 use crate::engine::slab::TubeIndex;
+use crate::engine::tube::Tube;
 use crate::engine::{Engine, JobId};
 use crate::protocol::{Key, Limit, Priority};
 use std::collections::BTreeMap;
@@ -31,7 +32,7 @@ pub struct JobsOfKey {
     /// How many jobs name which limit. The largest counts.
     limits: BTreeMap<u32, usize>,
     /// How many of them are reserved.
-    pub reserved: usize,
+    reserved: usize,
     /// Those in each tube that has some.
     queues: BTreeMap<TubeIndex, KeyQueue>,
 }
@@ -46,13 +47,13 @@ struct KeyQueue {
 
 impl JobsOfKey {
     /// A job with this limit is in this tube.
-    pub fn add(&mut self, tube: TubeIndex, limit: &Limit) {
+    fn add(&mut self, tube: TubeIndex, limit: &Limit) {
         *self.limits.entry(limit.most).or_default() += 1;
         self.queues.entry(tube).or_default().jobs += 1;
     }
 
     /// Undoes [`add`](Self::add), when the job is deleted.
-    pub fn remove(&mut self, tube: TubeIndex, limit: &Limit) {
+    fn remove(&mut self, tube: TubeIndex, limit: &Limit) {
         let jobs = self.limits.get_mut(&limit.most).expect("the job was there");
         *jobs -= 1;
         if *jobs == 0 {
@@ -65,10 +66,28 @@ impl JobsOfKey {
         }
     }
 
-    /// The ready jobs in a tube that has jobs of the key.
-    fn ready(&mut self, tube: TubeIndex) -> &mut ReadyQueue {
-        let queue = self.queues.get_mut(&tube);
-        &mut queue.expect("the tube has jobs of the key").ready
+    /// Changes the ready jobs of a tube. If another job is the first of them then, it takes
+    /// the place of the one that was first in the queues of the tube.
+    fn change_ready(
+        &mut self,
+        index: TubeIndex,
+        tube: &mut Tube,
+        change: impl FnOnce(&mut ReadyQueue),
+    ) {
+        let firsts = if self.is_at_limit() {
+            &mut tube.passed_over
+        } else {
+            &mut tube.ready
+        };
+        let queue = self.queues.get_mut(&index);
+        let queue = &mut queue.expect("the tube has jobs of the key").ready;
+        let before = queue.first();
+        change(queue);
+        let after = queue.first();
+        if before != after {
+            before.inspect(|&(priority, id)| firsts.remove(priority, id));
+            after.inspect(|&(priority, id)| firsts.insert(priority, id));
+        }
     }
 
     /// The first ready job in each tube.
@@ -106,51 +125,43 @@ impl Engine {
         limit.is_some_and(|limit| self.jobs_by_key[&limit.key].is_at_limit())
     }
 
-    /// Puts a ready job into the ready queue of its tube, or takes it out of there:
-    /// that is `change`. A job with a limit is put into the queue of its key instead,
-    /// or taken out of that one; if another job is first there then, the first job in
-    /// the tube's queue is replaced, too.
-    pub(in crate::engine) fn change_ready(
-        &mut self,
-        id: JobId,
-        entry: &QueueEntry,
-        change: fn(&mut ReadyQueue, Priority, JobId),
-    ) {
-        let tube = &mut self.tubes[entry.tube];
-        let Some(key) = &entry.key else {
-            return change(&mut tube.ready, entry.priority, id);
-        };
+    /// Puts a ready job with a limit, which is in the queue of its key, among the ready jobs
+    /// of its tube, as if it had no limit.
+    pub(super) fn give_back(&mut self, key: &Key, id: JobId, entry: QueueEntry) {
+        let QueueEntry { tube, priority, .. } = entry;
         let jobs = self.jobs_by_key.get_mut(key).expect("the job has this key");
-        let firsts = if jobs.is_at_limit() {
-            &mut tube.passed_over
-        } else {
-            &mut tube.ready
-        };
-        let queue = jobs.ready(entry.tube);
-        let before = queue.first();
-        change(queue, entry.priority, id);
-        let after = queue.first();
-        if before != after {
-            before.inspect(|&(priority, id)| firsts.remove(priority, id));
-            after.inspect(|&(priority, id)| firsts.insert(priority, id));
-        }
+        let there = &mut self.tubes[tube];
+        jobs.change_ready(tube, there, |ready| ready.remove(priority, id));
+        there.ready.insert(priority, id);
     }
 
-    /// Changes the jobs of a key. If the limit is reached by that, its first jobs
-    /// leave the ready queues; if it no longer is, they come back, and the caller
-    /// serves.
-    pub(in crate::engine) fn change_jobs_of_key(
+    /// Notes that a job with a limit has moved. If it is ready, it is put into the queue of
+    /// its key. If the limit is reached now, the first jobs of the key leave the ready
+    /// queues; if it no longer is, they come back, and the caller serves.
+    pub(super) fn limit_job(
         &mut self,
-        key: &Key,
-        change: impl FnOnce(&mut JobsOfKey),
+        limit: &Limit,
+        id: JobId,
+        from: Option<QueueEntry>,
+        to: Option<QueueEntry>,
     ) {
-        let jobs = self.jobs_by_key.entry(key.clone()).or_default();
+        let jobs = self.jobs_by_key.entry(limit.key.clone()).or_default();
         let was_at_limit = jobs.is_at_limit();
-        change(jobs);
+        match (from, to) {
+            (None, Some(new)) => jobs.add(new.tube, limit),
+            (Some(old), None) => jobs.remove(old.tube, limit),
+            _ => {}
+        }
+        let is_reserved = |entry: Option<QueueEntry>| {
+            usize::from(entry.is_some_and(|entry| entry.state.holder().is_some()))
+        };
+        jobs.reserved = jobs.reserved + is_reserved(to) - is_reserved(from);
         let is_at_limit = jobs.is_at_limit();
         if jobs.limits.is_empty() {
-            self.jobs_by_key.remove(key);
-        } else if was_at_limit != is_at_limit {
+            self.jobs_by_key.remove(&limit.key);
+            return;
+        }
+        if was_at_limit != is_at_limit {
             for (index, priority, id) in jobs.firsts() {
                 self.effects.steps += 1;
                 let tube = &mut self.tubes[index];
@@ -164,6 +175,17 @@ impl Engine {
                 let first = tube.first_to_serve();
                 self.unserved.extend(first.map(|(order, _)| (order, index)));
             }
+        }
+        if let Some(QueueEntry {
+            state: State::Ready,
+            tube,
+            priority,
+            ..
+        }) = to
+        {
+            let there = &mut self.tubes[tube];
+            there.ready.remove(priority, id);
+            jobs.change_ready(tube, there, |ready| ready.insert(priority, id));
         }
     }
 }

@@ -20,7 +20,13 @@ use crate::protocol::Event;
 impl Job {
     /// When it expires; `None` if it never does.
     pub(in crate::engine) fn expires_at(&self) -> Option<Time> {
+        let was_kicked = self.counters()[Event::Kick as usize] > 0;
+        self.end().filter(|_| !was_kicked)
+    }
+
+    /// When it would expire if nobody kicked it.
+    pub(super) fn end(&self) -> Option<Time> {
         let seconds = self.options()?.expires_after?;
-        (self.counters()[Event::Kick as usize] == 0).then(|| self.created_at + seconds)
+        Some(self.created_at + seconds)
     }
 }

@@ -5,12 +5,11 @@
 //!
 //! | When | What is decided |
 //! |---|---|
-//! | a body has arrived | does its job exist already? `unique` |
-//! | a job becomes ready, or leaves that state | to which queue does it belong? `concurrency` |
-//! | a job becomes reserved, or leaves that state | is the limit of its key reached now, or no longer? `concurrency` |
+//! | a body has arrived | does its job exist already? `unique`; are jobs with its key in too many tubes? `concurrency` |
+//! | a job with options moves: [`untie`](Engine::untie), [`tie`](Engine::tie) | may it be reserved, and may others with its key? `concurrency`; when is it deleted? `expiry`; is its key taken? `unique` |
+//! | `reserve-job` | may it be reserved? `concurrency` |
 //! | a reservation ends by the clock or with its connection | is this job to be buried? `tries` |
 //! | a job is deleted | for how long is its key still taken? `unique` |
-//! | a job becomes ready or delayed, or leaves that state | when is it deleted? `expiry` |
 //! | a time is over | a job is deleted, or a key is free: [`end`](Engine::end) |
 
 mod concurrency;
@@ -18,9 +17,9 @@ mod expiry;
 mod tries;
 mod unique;
 
-use super::job::Job;
+use super::job::{Job, QueueEntry, State};
 use super::stats::seconds;
-use super::{Change, Engine, JobId, Time};
+use super::{Change, Engine, JobId, Owner, Time};
 use crate::protocol::OptionStats;
 pub use concurrency::JobsByKey;
 pub use unique::UniqueKeys;
@@ -29,34 +28,42 @@ pub use unique::UniqueKeys;
 pub const LIMIT_OVERHEAD: u64 = 1000;
 
 impl Engine {
-    /// Notes the options of a job that is in no collection yet.
-    pub(super) fn attach(&mut self, id: JobId, job: &mut Job) {
-        let details = job.details.as_mut();
-        let Some(options) = details.and_then(|details| details.options.as_mut()) else {
-            return;
-        };
-        if let Some(unique) = &options.unique {
-            self.unique.take(&self.tubes[job.tube].name, unique, id);
+    /// Lets go of a job with options before it moves: `leave` finds it where it would be
+    /// without them.
+    pub(super) fn untie(&mut self, id: JobId, from: Option<QueueEntry>) {
+        let job = self.jobs.get(id).expect("the job exists");
+        let limit = job.limit().map(|limit| limit.key.clone());
+        if let Some(at) = job.end() {
+            self.ends.remove(&(at, id));
         }
-        if let Some(limit) = &mut options.limit {
-            // All jobs with the same key share its text.
-            if let Some((known, _)) = self.jobs_by_key.get_key_value(&limit.key) {
-                limit.key = known.clone();
-            }
-            self.change_jobs_of_key(&limit.key, |jobs| jobs.add(job.tube, limit));
+        if let (Some(key), Some(entry)) = (limit, from)
+            && entry.state == State::Ready
+        {
+            self.give_back(&key, id, entry);
         }
     }
 
-    /// Forgets the options of a job that has left its collection. Its key is free.
-    pub(super) fn detach(&mut self, id: JobId, job: &Job) {
+    /// Takes hold of a job with options that has moved: `enter` has put it where it would
+    /// be without them. It is new if it comes from nowhere, and is deleted if it goes
+    /// nowhere: then its key is free.
+    pub(super) fn tie(&mut self, id: JobId, from: Option<QueueEntry>, to: Option<QueueEntry>) {
+        let job = self.jobs.get(id).expect("the job exists");
+        let may_expire = |to: QueueEntry| matches!(to.state, State::Ready | State::Delayed { .. });
+        let expires_at = job.expires_at().filter(|_| to.is_some_and(may_expire));
         if let Some(unique) = job.unique() {
-            self.unique.free(&self.tubes[job.tube].name, unique, id);
+            let tube = &self.tubes[job.tube].name;
+            match (from, to) {
+                (None, _) => self.unique.take(tube, unique, id),
+                (_, None) => self.unique.free(tube, unique, id),
+                _ => {}
+            }
         }
-        if let Some(limit) = job.limit() {
-            self.change_jobs_of_key(&limit.key, |jobs| {
-                jobs.reserved -= usize::from(job.state.holder().is_some());
-                jobs.remove(job.tube, limit);
-            });
+        if let Some(limit) = job.limit().cloned() {
+            self.limit_job(&limit, id, from, to);
+        }
+        if let Some(at) = expires_at {
+            self.ends.insert((at, id));
+            self.set_timer(Owner::Ends);
         }
     }
 
@@ -80,7 +87,7 @@ impl Engine {
         }
     }
 
-    /// What `stats-job` shows of the options of a job.
+    /// What `list-jobs` shows of the options of a job.
     pub(super) fn option_stats(&self, job: &Job, now: Time) -> Option<Box<OptionStats>> {
         let details = job.details.as_deref()?;
         let options = details.options.as_deref()?;

@@ -111,18 +111,17 @@ impl Engine {
         let Some(job) = self.jobs.get_mut(id) else {
             return Some(Reply::InsertedBefore(id, None, None));
         };
-        let mut entry = job.queue_entry();
+        let before = job.queue_entry();
         let is_sooner = put.priority < job.priority;
         if is_sooner {
             job.priority = put.priority;
-            self.leave(id, &entry);
-            entry.priority = put.priority;
-            self.enter(id, &entry);
+            let after = job.queue_entry();
+            self.move_job(id, Some(before), Some(after));
             self.record(Change::Update(id));
             self.serve(now);
         }
         let priority = is_sooner.then_some(put.priority);
-        let state = entry.state.name();
+        let state = before.state.name();
         Some(Reply::InsertedBefore(id, Some(state), priority))
     }
 }
