@@ -42,8 +42,8 @@ pub struct Answer {
     pub status: u16,
     /// The content type.
     kind: &'static str,
-    /// Many clients may share a long one.
-    body: Arc<str>,
+    /// Its pieces: many clients may share a long one.
+    body: Arc<Vec<String>>,
 }
 
 /// How long a connection may send nothing, or take nothing of its answer.
@@ -134,11 +134,15 @@ impl Request {
 }
 
 impl Answer {
-    pub fn ok(kind: &'static str, body: impl Into<Arc<str>>) -> Answer {
+    pub fn ok(kind: &'static str, body: impl Into<String>) -> Answer {
+        Answer::shared(kind, vec![body.into()].into())
+    }
+
+    pub fn shared(kind: &'static str, body: Arc<Vec<String>>) -> Answer {
         Answer {
             status: 200,
             kind,
-            body: body.into(),
+            body,
         }
     }
 
@@ -332,14 +336,16 @@ fn decoded(text: &str) -> String {
 /// Writes an answer, without its body if only its head was asked for, and waits
 /// until the other side has closed the connection.
 fn write(mut stream: &TcpStream, answer: &Answer, is_head: bool) -> io::Result<()> {
-    let (status, kind, length) = (answer.status, answer.kind, answer.body.len());
+    let (status, kind) = (answer.status, answer.kind);
+    let length: usize = answer.body.iter().map(String::len).sum();
     let head = format!(
         "HTTP/1.1 {status} \r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\
          {SAFETY}Connection: close\r\n\r\n"
     );
-    let body = if is_head { "" } else { &answer.body };
+    let body = answer.body.iter().filter(|_| !is_head);
+    let pieces = body.flat_map(|text| text.as_bytes().chunks(PIECE));
     let until = Instant::now() + ENOUGH;
-    for piece in iter::once(head.as_bytes()).chain(body.as_bytes().chunks(PIECE)) {
+    for piece in iter::once(head.as_bytes()).chain(pieces) {
         stream.write_all(piece)?;
         if Instant::now() > until {
             return Err(ErrorKind::TimedOut.into());

@@ -138,7 +138,7 @@ impl Run for Load {
                 let count = dump.load()?;
                 progress.add(count);
                 if let Some(path) = note.filter(|_| count > 0) {
-                    WholeFile::write(path, &format!("{}\n", dump.first + count))?;
+                    WholeFile::write(path, &[format!("{}\n", dump.first + count)])?;
                 }
             }
             match next {

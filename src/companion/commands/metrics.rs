@@ -9,13 +9,16 @@ use crate::command::{Invocation, Run, last_of};
 use crate::failure::{Failure, Outcome};
 use crate::http::{self, Answer, Request};
 use crate::remote::client::ask_all;
-use crate::remote::{Client, Facts, Known, Pattern, Patterns, Refusal, Sample, Server, State};
+use crate::remote::{
+    Client, Facts, Known, Pattern, Patterns, Refusal, Sample, Server, State, Tube,
+};
 use crate::signals::end_at_signals;
-use crate::text::output::{WholeFile, complain, note, print};
+use crate::text::output::{Output, WholeFile, complain, note};
 use crate::values::{Count, Parse, parse};
+use beanpole::protocol::TubeName;
 use clap::{Args, ValueHint};
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::{Display, Write};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -69,7 +72,13 @@ impl Run for Metrics {
         let (text, failures) = scrape.text(scrape.patience);
         match &self.output {
             Some(path) => WholeFile::write(path, &text)?,
-            None => print(text).map(drop)?,
+            None => {
+                let mut output = Output::new();
+                for piece in &text {
+                    output.bytes(piece.as_bytes())?;
+                }
+                output.sync()?;
+            }
         }
         last_of(failures)
     }
@@ -80,7 +89,7 @@ impl Run for Metrics {
 struct Served {
     scrape: Scrape,
     /// The text that was made last, and when.
-    last: Mutex<Option<(Instant, Arc<str>)>>,
+    last: Mutex<Option<(Instant, Arc<Vec<String>>)>>,
 }
 
 impl Served {
@@ -93,18 +102,18 @@ impl Served {
         }
         let asked = Instant::now();
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let will_do = |(made, text): &&(Instant, Arc<str>)| {
+        let will_do = |(made, text): &&(Instant, Arc<Vec<String>>)| {
             *made > asked || Arc::strong_count(text) > 1 && made.elapsed() < SHARED
         };
         if let Some((_, text)) = last.as_ref().filter(will_do) {
-            return Ok(Answer::ok(KIND, Arc::clone(text)));
+            return Ok(Answer::shared(KIND, Arc::clone(text)));
         }
         let patience = self.scrape.patience.min(patience_of(request));
         let (text, failures) = self.scrape.text(patience);
         failures.iter().for_each(|failure| complain!("{failure}"));
-        let text: Arc<str> = text.into();
+        let text = Arc::new(text);
         *last = Some((Instant::now(), Arc::clone(&text)));
-        Ok(Answer::ok(KIND, text))
+        Ok(Answer::shared(KIND, text))
     }
 }
 
@@ -128,7 +137,6 @@ fn patience_of(request: &Request) -> Duration {
 }
 
 /// Which metrics are wanted, and of which servers.
-#[derive(Default)]
 struct Scrape {
     servers: Vec<Server>,
     patience: Duration,
@@ -142,29 +150,79 @@ struct Scrape {
 
 impl Scrape {
     /// The metrics, with a label for each server, and why servers gave none.
-    fn text(&self, patience: Duration) -> (String, Vec<Failure>) {
-        let mut metrics = Exposition::default();
-        let mut failures = Vec::new();
+    fn text(&self, patience: Duration) -> (Vec<String>, Vec<Failure>) {
         let until = Instant::now() + patience;
-        let all = ask_all(&self.servers, |server| self.ask(server, until));
-        for (server, known) in self.servers.iter().zip(all) {
-            metrics.server = escaped(&server.title());
-            metrics.add("up", "", u8::from(known.is_ok()));
-            match known {
-                Ok(known) => metrics.of(&known, self),
-                Err(failure) => failures.push(failure),
-            }
+        let (mut all, mut failures) = (Vec::new(), Vec::new());
+        for told in ask_all(&self.servers, |server| self.ask(server, until)) {
+            let (told, failure) = told;
+            all.push(told);
+            failures.extend(failure);
         }
-        (metrics.text(), failures)
+        (in_order(all), failures)
     }
 
-    fn ask(&self, server: &Server, until: Instant) -> Outcome<Known> {
-        let mut client = Client::connect_until(&server.address, until)?;
-        let sample = Sample::once(&mut client, &self.tubes, self.age)?;
-        let mut known = Known::default();
-        known.take(Duration::ZERO, sample);
-        Ok(known)
+    /// The metrics of a server, and why it gives no others.
+    fn ask(&self, server: &Server, until: Instant) -> (Exposition, Option<Failure>) {
+        let mut told = Exposition::new(server);
+        let failure = self.tell(server, until, &mut told).err();
+        if failure.is_some() {
+            told = Exposition::new(server);
+        }
+        told.add("up", "", u8::from(failure.is_none()));
+        (told, failure)
     }
+
+    fn tell(&self, server: &Server, until: Instant, told: &mut Exposition) -> Outcome<()> {
+        let mut client = Client::connect_until(&server.address, until)?;
+        let (mut of_server, mut tubes) = (Facts::default(), BTreeMap::new());
+        Sample::each(&mut client, &self.tubes, self.age, |sample| {
+            let mut known = Known::default();
+            known.take(Duration::ZERO, sample);
+            of_server = known.server.facts;
+            match self.most {
+                Some(_) => tubes.extend(known.tubes),
+                None => known
+                    .tubes
+                    .iter()
+                    .for_each(|(name, tube)| told.tube(name, tube, self.age)),
+            }
+        })?;
+        told.server(&of_server);
+        for (name, tube) in worst(&tubes, self.most.unwrap_or(0)) {
+            told.tube(name, tube, self.age);
+        }
+        Ok(())
+    }
+}
+
+/// Up to `most` tubes: those in trouble first, and then the largest.
+fn worst(tubes: &BTreeMap<TubeName, Tube>, most: usize) -> Vec<(&TubeName, &Tube)> {
+    let jobs = |facts: &Facts| facts.jobs().iter().sum::<u64>();
+    let mut tubes: Vec<_> = tubes.iter().collect();
+    tubes.sort_by_key(|(_, tube)| Reverse((tube.severity(), jobs(tube.facts()))));
+    tubes.truncate(most);
+    tubes
+}
+
+/// The text of all servers: each metric, with its help, and its samples.
+fn in_order(mut all: Vec<Exposition>) -> Vec<String> {
+    let mut text = Vec::new();
+    for (name, _, help) in METRICS {
+        let samples = all.iter_mut().filter_map(|told| told.samples.remove(name));
+        let samples: Vec<_> = samples.collect();
+        if samples.is_empty() {
+            continue;
+        }
+        let kind = match name.ends_with("_total") {
+            true => "counter",
+            false => "gauge",
+        };
+        text.push(format!(
+            "# HELP beanstalk_{name} {help}\n# TYPE beanstalk_{name} {kind}\n"
+        ));
+        text.extend(samples);
+    }
+    text
 }
 
 /// The metrics in their order: the name of each, the key of the statistics that is
@@ -224,17 +282,20 @@ const METRICS: &[(&str, &str, &str)] = &[
     ("tube_failing_job_tries", "", "Tries of a job of the tube that fails at each; 0 without one."),
 ];
 
-/// The samples of each metric.
-#[derive(Default)]
+/// The samples of each metric of a server.
 struct Exposition {
     samples: HashMap<&'static str, String>,
-    /// The server whose samples come next, as the value of a label.
+    /// The server, as the value of a label.
     server: String,
 }
 
 impl Exposition {
-    fn of(&mut self, known: &Known, wanted: &Scrape) {
-        let facts = &known.server.facts;
+    fn new(server: &Server) -> Exposition {
+        let (samples, server) = (HashMap::new(), escaped(&server.title()));
+        Exposition { samples, server }
+    }
+
+    fn server(&mut self, facts: &Facts) {
         let keys = ["version", "id", "hostname", "os", "platform"];
         let labels = keys.map(|key| label(key, facts.text(key)));
         self.add("info", &labels.concat(), 1);
@@ -262,31 +323,25 @@ impl Exposition {
             self.told("cpu_seconds_total", &label("mode", mode), facts.text(key));
         }
         self.plain(false, facts, "");
-        let mut tubes: Vec<_> = known.tubes.iter().collect();
-        if let Some(most) = wanted.most {
-            let jobs = |facts: &Facts| facts.jobs().iter().sum::<u64>();
-            tubes.sort_by_key(|(_, tube)| Reverse((tube.severity(), jobs(tube.facts()))));
-            tubes.truncate(most);
-            tubes.sort_by_key(|(name, _)| *name);
+    }
+
+    fn tube(&mut self, name: &TubeName, tube: &Tube, with_age: bool) {
+        let of_tube = label("tube", name.as_str());
+        for (state, jobs) in State::ALL.into_iter().zip(tube.facts().jobs()) {
+            let labels = of_tube.clone() + &label("state", state.name());
+            self.add("tube_jobs", &labels, jobs);
         }
-        for (name, tube) in tubes {
-            let of_tube = label("tube", name.as_str());
-            for (state, jobs) in State::ALL.into_iter().zip(tube.facts().jobs()) {
-                let labels = of_tube.clone() + &label("state", state.name());
-                self.add("tube_jobs", &labels, jobs);
-            }
-            self.plain(true, tube.facts(), &of_tube);
-            self.add("tube_watching_connections", &of_tube, tube.watching);
-            for (name, age) in [
-                ("tube_next_ready_age_seconds", tube.age),
-                ("tube_last_ready_age_seconds", tube.last_age),
-            ] {
-                age.inspect(|age| self.add(name, &of_tube, age));
-            }
-            if wanted.age {
-                let tries = tube.suspect.as_ref().map_or(0, |job| job.reserves);
-                self.add("tube_failing_job_tries", &of_tube, tries);
-            }
+        self.plain(true, tube.facts(), &of_tube);
+        self.add("tube_watching_connections", &of_tube, tube.watching);
+        for (name, age) in [
+            ("tube_next_ready_age_seconds", tube.age),
+            ("tube_last_ready_age_seconds", tube.last_age),
+        ] {
+            age.inspect(|age| self.add(name, &of_tube, age));
+        }
+        if with_age {
+            let tries = tube.suspect.as_ref().map_or(0, |job| job.reserves);
+            self.add("tube_failing_job_tries", &of_tube, tries);
         }
     }
 
@@ -310,26 +365,10 @@ impl Exposition {
 
     /// Adds a sample with these labels to the metric of this name.
     fn add(&mut self, name: &'static str, labels: &str, value: impl Display) {
-        let (samples, server) = (self.samples.entry(name).or_default(), &self.server);
+        let samples = self.samples.entry(name).or_default();
+        let server = &self.server;
         let sample = format_args!("beanstalk_{name}{{{labels}server=\"{server}\"}} {value}\n");
         samples.write_fmt(sample).expect("a String takes all");
-    }
-
-    fn text(mut self) -> String {
-        let mut all = String::new();
-        for (name, _, help) in METRICS {
-            let Some(samples) = self.samples.remove(name) else {
-                continue;
-            };
-            let kind = if name.ends_with("_total") {
-                "counter"
-            } else {
-                "gauge"
-            };
-            all += &format!("# HELP beanstalk_{name} {help}\n# TYPE beanstalk_{name} {kind}\n");
-            all += &samples;
-        }
-        all
     }
 }
 
@@ -347,10 +386,9 @@ fn escaped(value: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use beanpole::protocol::TubeName;
 
     /// The metrics of a server that says this, and of its tubes.
-    fn metrics(server: &str, tubes: &[(&str, &str)], most: Option<usize>) -> String {
+    fn metrics(server: &str, tubes: &[(&str, &str)], most: usize) -> String {
         let facts = |text: &str| Facts::parse(text.as_bytes()).unwrap();
         let named =
             |(name, text): &(&str, &str)| (TubeName::parse(name.as_bytes()).unwrap(), facts(text));
@@ -361,24 +399,20 @@ mod tests {
             ..Sample::default()
         };
         known.take(Duration::ZERO, sample);
-        let wanted = Scrape {
-            most,
-            ..Scrape::default()
-        };
-        let mut metrics = Exposition::default();
-        metrics.of(&known, &wanted);
-        metrics.text()
+        let (samples, server) = (HashMap::new(), String::new());
+        let mut told = Exposition { samples, server };
+        told.server(&known.server.facts);
+        for (name, tube) in worst(&known.tubes, most) {
+            told.tube(name, tube, false);
+        }
+        in_order(vec![told]).concat()
     }
 
     #[test]
     fn refusals_and_room_are_written_if_the_server_reports_them() {
         let stats = "memory-used: 900\nmax-memory: 1000\nbinlog-size: 70\nbinlog-live-size: 20\n\
                      put-refusal: 3\nputs-refused: 7\nmax-connections: 100";
-        let text = metrics(
-            stats,
-            &[("a", "total-timeouts: 3\ntotal-reserves: 9")],
-            None,
-        );
+        let text = metrics(stats, &[("a", "total-timeouts: 3\ntotal-reserves: 9")], 9);
         for line in [
             "beanstalk_put_refusal{reason=\"memory\",server=\"\"} 1",
             "beanstalk_put_refusal{reason=\"disk\",server=\"\"} 0",
@@ -393,7 +427,7 @@ mod tests {
         ] {
             assert!(text.contains(&format!("\n{line}\n")), "{line}\n{text}");
         }
-        let text = metrics("uptime: 1", &[("a", "current-jobs-ready: 1")], None);
+        let text = metrics("uptime: 1", &[("a", "current-jobs-ready: 1")], 9);
         assert!(
             !text.contains("refus") && !text.contains("timeouts"),
             "{text}"
@@ -405,7 +439,7 @@ mod tests {
         let text = metrics(
             "uptime: soon\ncmd-put: nan\nrusage-utime:\ntotal-jobs: 3",
             &[("a", "total-jobs: inf")],
-            None,
+            9,
         );
         for name in ["uptime", "commands", "cpu", "tube_jobs_created"] {
             assert!(!text.contains(&format!("beanstalk_{name}")), "{text}");
@@ -425,7 +459,7 @@ mod tests {
             ("large", large.as_str()),
             ("small", small.as_str()),
         ];
-        let text = metrics("uptime: 1", &tubes, Some(2));
+        let text = metrics("uptime: 1", &tubes, 2);
         assert!(text.contains("buried") && text.contains("large"), "{text}");
         assert!(!text.contains("small"), "{text}");
     }

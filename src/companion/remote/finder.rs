@@ -211,34 +211,52 @@ impl Walk {
 /// Up to `most` connections of a server in the order in which they came; `None` if
 /// it does not list them.
 pub fn connections(client: &mut Client, most: usize) -> Outcome<Option<Vec<Facts>>> {
-    listed(client, "list-connections", most)
+    let mut found = Vec::new();
+    let are_listed = each_listed(client, "list-connections", |_, page| {
+        found.extend(page);
+        Ok(found.len() < most)
+    })?;
+    Ok(are_listed.then_some(found))
 }
 
-/// All tubes of a server in the order in which they came, with what `stats-tube` shows
-/// and more; `None` if it does not list them.
-pub fn tubes(client: &mut Client) -> Outcome<Option<Vec<(TubeName, Facts)>>> {
-    let found = listed(client, "list-tube-stats", usize::MAX)?;
+/// Gives all tubes of a server, some after the others, in the order in which they came,
+/// with what `stats-tube` shows and more. Whether it lists them.
+pub fn each_tubes(
+    client: &mut Client,
+    mut each: impl FnMut(&mut Client, Vec<(TubeName, Facts)>) -> Outcome<()>,
+) -> Outcome<bool> {
     let named = |facts: Facts| {
         let name = TubeName::parse(facts.text("name").as_bytes())?;
         Some((name, facts.without("id")))
     };
-    Ok(found.map(|all| all.into_iter().filter_map(named).collect()))
+    each_listed(client, "list-tube-stats", |client, page| {
+        each(client, page.into_iter().filter_map(named).collect())?;
+        Ok(true)
+    })
 }
 
-fn listed(client: &mut Client, what: &str, most: usize) -> Outcome<Option<Vec<Facts>>> {
+/// Gives what a server lists, some after the others, as long as more is wanted. Whether
+/// the server has such lists.
+fn each_listed(
+    client: &mut Client,
+    what: &str,
+    mut each: impl FnMut(&mut Client, Vec<Facts>) -> Outcome<bool>,
+) -> Outcome<bool> {
     if !client.is_extended()? {
-        return Ok(None);
+        return Ok(false);
     }
     client.within(0, |client| {
-        let (mut found, mut next) = (Vec::new(), Some(0));
-        while let Some(from) = next.filter(|_| found.len() < most) {
+        let mut next = Some(0);
+        while let Some(from) = next {
             let line = format!("{what} {from} {MOST}");
             let reply = client.call(&line)?;
             let (page, after) = in_list(&line, reply)?;
             next = after.filter(|after| *after > from);
-            found.extend(page);
+            if !each(client, page)? {
+                break;
+            }
         }
-        Ok(Some(found))
+        Ok(true)
     })
 }
 

@@ -14,23 +14,35 @@ use std::collections::HashSet;
 /// The tubes that exist and are meant, in the order of their names, each with its
 /// statistics: a server lists many with one request, or is asked for each.
 pub fn stats_of(client: &mut Client, tubes: &Patterns) -> Outcome<Vec<(TubeName, Facts)>> {
-    let mut found = client.within(0, |client| all_of(client, tubes))?;
+    let mut found = Vec::new();
+    client.within(0, |client| {
+        each_of(client, tubes, |_, some| {
+            found.extend(some);
+            Ok(())
+        })
+    })?;
     found.sort_by(|(one, _), (other, _)| one.cmp(other));
     Ok(found)
 }
 
-fn all_of(client: &mut Client, tubes: &Patterns) -> Outcome<Vec<(TubeName, Facts)>> {
-    Ok(if let Some(all) = finder::tubes(client)? {
-        all.into_iter()
-            .filter(|(name, _)| tubes.mean(name))
-            .collect()
-    } else {
-        let line = |name: &TubeName| format!("stats-tube {name}");
-        let names = tubes.meant(client)?;
-        let all = client.all(names, line, facts)?.into_iter();
-        all.filter_map(|(name, facts)| Some((name, facts?)))
-            .collect()
-    })
+/// Gives these tubes: some after the others, or all at once if the server does not list them.
+fn each_of(
+    client: &mut Client,
+    tubes: &Patterns,
+    mut each: impl FnMut(&mut Client, Vec<(TubeName, Facts)>) -> Outcome<()>,
+) -> Outcome<()> {
+    let are_listed = finder::each_tubes(client, |client, mut some| {
+        some.retain(|(name, _)| tubes.mean(name));
+        each(client, some)
+    })?;
+    if are_listed {
+        return Ok(());
+    }
+    let line = |name: &TubeName| format!("stats-tube {name}");
+    let names = tubes.meant(client)?;
+    let all = client.all(names, line, facts)?.into_iter();
+    let found = all.filter_map(|(name, facts)| Some((name, facts?)));
+    each(client, found.collect())
 }
 
 /// The next ready job of each of these tubes, which must exist: to use a tube creates
@@ -132,6 +144,35 @@ impl Sample {
         let server = client.server_stats()?;
         let tubes = stats_of(client, tubes)?;
         let (asked, jobs) = choose(&tubes);
+        Sample::of(client, server, tubes, asked, jobs)
+    }
+
+    /// Samples of these tubes, a part of them after the other: very many take no memory.
+    pub fn each(
+        client: &mut Client,
+        tubes: &Patterns,
+        with_jobs: bool,
+        mut each: impl FnMut(Sample),
+    ) -> Outcome<()> {
+        client.within(0, |client| {
+            let server = client.server_stats()?;
+            each_of(client, tubes, |client, some| {
+                let asked = some.iter().filter(|_| with_jobs);
+                let asked = asked.map(|(name, _)| name.clone()).collect();
+                each(Sample::of(client, server.clone(), some, asked, Vec::new())?);
+                Ok(())
+            })
+        })
+    }
+
+    /// A sample with some jobs of these tubes, and more jobs.
+    fn of(
+        client: &mut Client,
+        server: Facts,
+        tubes: Vec<(TubeName, Facts)>,
+        asked: Vec<TubeName>,
+        jobs: Vec<JobId>,
+    ) -> Outcome<Sample> {
         let wanted: HashSet<_> = asked.iter().collect();
         // Where nothing was reserved, no job fails; and who tells that tells ages, too.
         let with = |state| {

@@ -117,7 +117,7 @@ pub struct Growth {
     pub rate: u64,
     /// How many were put since the sample before.
     put: u64,
-    /// Who put half of these or more, if the server tells it: an address or a process.
+    /// Who put more than half of these, if the server tells it: an address or a process.
     pub producer: Option<String>,
 }
 
@@ -316,7 +316,7 @@ impl Known {
             if let (Some(growth), Some((puts, producer))) =
                 (&mut tube.growth, most.get(name.as_str()))
                 && !before.is_empty()
-                && puts * 2 >= growth.put.max(1)
+                && puts * 2 > growth.put
             {
                 growth.producer = Some((*producer).into());
             }

@@ -265,11 +265,13 @@ impl WholeFile {
         })
     }
 
-    /// Writes a file with this text, for everybody to read.
-    pub fn write(path: &Path, text: &str) -> Outcome<()> {
+    /// Writes a file with a text in pieces, for everybody to read.
+    pub fn write(path: &Path, pieces: &[String]) -> Outcome<()> {
         let mut file = WholeFile::create(path, 0o644)?;
-        let written = file.stream.write_all(text.as_bytes());
-        written.map_err(|error| cannot_write(path, error))?;
+        for text in pieces {
+            let written = file.stream.write_all(text.as_bytes());
+            written.map_err(|error| cannot_write(path, error))?;
+        }
         file.finish()
     }
 
