@@ -6,10 +6,10 @@
 //! there.
 
 use crate::failure::{Failure, Outcome, Status};
-use crate::remote::address::ADDRESS_VARIABLE;
+use crate::remote::address::{ADDRESS_VARIABLE, Servers as Named};
 use crate::remote::client::ask_all;
 use crate::remote::{Address, Client, Pattern, Patterns, Server};
-use crate::text::output::{Output, complain};
+use crate::text::output::{Output, complain, confirm};
 use crate::values::{Parse, parse};
 use beanpole::protocol::{JobId, TubeName};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -17,6 +17,7 @@ use clap::{Arg, ArgMatches, Args, ValueHint};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::error::Error;
+use std::fmt::Display;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -25,6 +26,8 @@ pub trait Run: Args {
     /// Whether it takes several servers: to ask all of them, or the first one
     /// that serves.
     const MANY_SERVERS: bool = false;
+    /// Whether it is done to several servers, one after the other.
+    const EACH_SERVER: bool = false;
 
     fn run(self, invocation: &Invocation) -> Outcome;
 
@@ -40,6 +43,7 @@ pub struct Entry {
     /// One line of help.
     about: &'static str,
     pub many_servers: bool,
+    pub each_server: bool,
     options: fn(clap::Command) -> clap::Command,
     pub run: fn(&ArgMatches, &Invocation) -> Outcome,
     pub exit_code: fn(&Failure) -> ExitCode,
@@ -51,6 +55,7 @@ impl Entry {
             name,
             about,
             many_servers: C::MANY_SERVERS,
+            each_server: C::EACH_SERVER,
             options: C::augment_args,
             run: |matches, invocation| match C::from_arg_matches(matches) {
                 Ok(command) => command.run(invocation),
@@ -112,9 +117,9 @@ pub fn program<'a>(commands: impl Iterator<Item = &'a Entry>) -> clap::Command {
 // no text of the documentation, since clap would take that for its help.)
 #[derive(Args)]
 pub struct Servers {
-    /// the server: HOST:PORT, PORT, unix:PATH or a name (default: 11300)
-    #[arg(short = 'a', long = "addr", value_name = "ADDR", global = true, value_hint = ValueHint::Other, value_parser = parse::<Server>)]
-    pub servers: Vec<Server>,
+    /// the server: HOST:PORT, PORT, unix:PATH or names, as in '*' (default: 11300)
+    #[arg(short = 'a', long = "addr", value_name = "ADDR", global = true, value_hint = ValueHint::Other, value_parser = parse::<Named>)]
+    pub servers: Vec<Named>,
 }
 
 // A command with a --timeout of its own takes that of the program before its name only.
@@ -173,6 +178,16 @@ pub struct Invocation {
     pub servers: Vec<Server>,
     /// How long a server may be silent before we give up.
     pub patience: Duration,
+    /// Whether the same is done to other servers.
+    pub is_one_of_many: bool,
+}
+
+/// Whether a command that changes several servers asks at each.
+#[derive(Args)]
+pub struct Sure {
+    /// do not ask on each of several servers
+    #[arg(short, long)]
+    yes: bool,
 }
 
 /// What each server has answered.
@@ -230,6 +245,12 @@ impl Invocation {
             }
         }
         output.sync()
+    }
+
+    /// Whether this is to be done, which is asked if other servers are changed, too.
+    pub fn confirm(&self, sure: &Sure, what: impl Display) -> Outcome<bool> {
+        let is_sure = sure.yes || !self.is_one_of_many;
+        Ok(is_sure || confirm(format_args!("{what} at {}?", self.servers[0].title()))?)
     }
 
     /// The address of the server; the first one, if there are several.

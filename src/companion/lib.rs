@@ -47,18 +47,19 @@ pub mod values;
 
 use clap::builder::PossibleValuesParser;
 use clap::error::ErrorKind;
-use clap::{Args, ValueEnum};
+use clap::{ArgMatches, Args, ValueEnum};
 use clap_complete::Shell;
-use command::{Entry, Interval, Invocation, Run, program, said};
+use command::{Entry, Interval, Invocation, Run, last_of, program, said};
 use commands::{
     binlog, change, check, console, dump, ls, metrics, put, raw, reserve, statistics, top, why,
     work,
 };
-use failure::{Failure, Outcome};
-use remote::address::{ADDRESS_VARIABLE, Address, DEFAULT_PORT, Server, warn_of};
+use failure::{Failure, Outcome, Status};
+use remote::address::{ADDRESS_VARIABLE, Address, DEFAULT_PORT, Server, Servers, warn_of};
 use remote::client::PATIENCE;
 use std::ffi::OsString;
 use std::process::ExitCode;
+use std::time::Duration;
 use text::output::{complain, note, print, speak_for};
 use values::Parse;
 
@@ -162,13 +163,17 @@ fn run_named(arguments: &[OsString]) -> Outcome {
     let command = commands()
         .find(|command| command.name == name)
         .expect("clap knows no others");
-    let named = matches.get_many::<Server>("servers");
-    let mut servers: Vec<Server> = named.into_iter().flatten().cloned().collect();
+    let named = matches.get_many::<Servers>("servers").into_iter().flatten();
+    let mut servers: Vec<Server> = named.flat_map(|Servers(some)| some).cloned().collect();
     // A command with another --timeout has none of these.
     let told = [matches, &before].map(|matches| matches.try_get_one::<Interval>("patience"));
     let patience = told.into_iter().find_map(|given| given.ok().flatten());
     if servers.is_empty() {
-        servers.push(usual_server()?);
+        servers = usual_servers()?;
+    }
+    let patience = patience.map_or(PATIENCE, |Interval(time)| *time);
+    if servers.len() > 1 && command.each_server {
+        return on_each(command, matches, servers, patience);
     }
     if servers.len() > 1 && !command.many_servers {
         return Failure::usage("it asks one server: give one address");
@@ -178,17 +183,50 @@ fn run_named(arguments: &[OsString]) -> Outcome {
     }
     let invocation = Invocation {
         servers,
-        patience: patience.map_or(PATIENCE, |Interval(time)| *time),
+        patience,
+        is_one_of_many: false,
     };
     (command.run)(matches, &invocation)
 }
 
+/// Does this to each of these servers, and says to which. One that fails keeps it from no
+/// other.
+fn on_each(
+    command: &Entry,
+    matches: &ArgMatches,
+    servers: Vec<Server>,
+    patience: Duration,
+) -> Outcome {
+    let (mut failures, mut all) = (Vec::new(), Status::Done);
+    for server in servers {
+        let title = server.title();
+        print(format!("{title}\n"))?;
+        let invocation = Invocation {
+            servers: vec![server],
+            patience,
+            is_one_of_many: true,
+        };
+        match (command.run)(matches, &invocation) {
+            Ok(Status::Done) => {}
+            Ok(status) => all = status,
+            Err(failure @ Failure::Unreachable(_)) => failures.push(failure),
+            Err(failure @ (Failure::Missing(_) | Failure::Refused(_))) => {
+                failures.push(failure.about(title));
+            }
+            Err(failure) => return Err(failure),
+        }
+    }
+    last_of(failures)?;
+    Ok(all)
+}
+
 /// The server that the environment names, or else the usual one.
-fn usual_server() -> Outcome<Server> {
+fn usual_servers() -> Outcome<Vec<Server>> {
     match std::env::var(ADDRESS_VARIABLE) {
-        Ok(text) if !text.is_empty() => Server::parse(&text)
+        Ok(text) if !text.is_empty() => Servers::parse(&text)
+            .map(|Servers(some)| some)
             .map_err(|reason| Failure::Usage(format!("{ADDRESS_VARIABLE}: {reason}"))),
-        _ => Ok(Address::local(DEFAULT_PORT).into()),
+        _ => Ok(vec![Address::local(DEFAULT_PORT).into()]),
     }
 }
 

@@ -1,11 +1,12 @@
 //! Which jobs a command is about: those with some ids, or those of tubes that
 //! meet conditions; and how a command acts on them.
 
-use crate::command::{Interval, Invocation, ids};
+use crate::command::{INPUT, Interval, Invocation, ids};
 use crate::failure::{Failure, Outcome, Status};
 use crate::remote::facts::free_states;
 use crate::remote::finder::{each_body, pages};
 use crate::remote::{Act, Client, JobFacts, Pattern, Patterns, Scope, State, Task, WhenFree, Work};
+use crate::text::counted;
 use crate::text::output::{confirm, print};
 use crate::values::{Count, parse};
 use beanpole::protocol::{JobId, Priority, TubeName};
@@ -126,10 +127,19 @@ impl Jobs {
     pub fn act(self, invocation: &Invocation, act: Act) -> Outcome {
         let (verb, doing) = act.names();
         let tubes = Patterns(self.tubes);
+        if invocation.is_one_of_many && self.ids == [INPUT] {
+            return Failure::usage("the ids on standard input are those of one server");
+        }
         let found = self.chosen.find(invocation, &self.ids, &tubes, None)?;
         let is_sure = self.yes || found.is_trial || found.ids.is_empty();
-        if let Some(what) = found.what.as_ref().filter(|_| !is_sure)
-            && !confirm(format!("{verb} {what} at {}?", invocation.address()))?
+        let named = || counted(found.ids.len() as u64, "job");
+        let what = found.what.clone();
+        if let Some(what) = what.or_else(|| invocation.is_one_of_many.then(named))
+            && !is_sure
+            && !confirm(format!(
+                "{verb} {what} at {}?",
+                invocation.servers[0].title()
+            ))?
         {
             return Ok(Status::No);
         }

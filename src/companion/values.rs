@@ -151,6 +151,32 @@ fn number(text: &str, least: u32) -> Result<u32, String> {
     number.ok_or_else(|| format!("'{text}' is not a number from {least} to {}", u32::MAX))
 }
 
+/// Whether this pattern means this name, however many stars it has.
+pub fn matches(pattern: &[u8], name: &[u8]) -> bool {
+    let (mut at, mut next) = (0, 0);
+    // Where the pattern goes on after the last `*`, and how much of the name
+    // this stands for.
+    let mut star = None;
+    while at < name.len() {
+        match (pattern.get(next), star) {
+            (Some(b'*'), _) => {
+                next += 1;
+                star = Some((next, at));
+            }
+            (Some(byte), _) if *byte == b'?' || *byte == name[at] => {
+                at += 1;
+                next += 1;
+            }
+            (_, Some((after, from))) => {
+                (at, next) = (from + 1, after);
+                star = Some((after, at));
+            }
+            _ => return false,
+        }
+    }
+    pattern[next..].iter().all(|byte| *byte == b'*')
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -183,5 +209,13 @@ mod tests {
         assert_eq!(Duration::parse(&longest), Ok(Duration::MAX));
         assert!(Seconds::parse(&longest).is_err());
         assert_eq!(Seconds::parse("4294967295"), Ok(Seconds(u32::MAX)));
+    }
+
+    #[test]
+    fn a_pattern_of_many_stars_is_matched_in_little_time() {
+        let name = "a".repeat(200);
+        let pattern = "a*".repeat(100) + "b";
+        assert!(!matches(pattern.as_bytes(), name.as_bytes()));
+        assert!(matches("*a".repeat(100).as_bytes(), name.as_bytes()));
     }
 }

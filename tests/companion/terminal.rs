@@ -3,6 +3,7 @@
 use super::screen::Screen;
 use super::support::on_each_server;
 use std::process::Command;
+use support::as_root;
 use support::session::Scene;
 use vt100::Color;
 
@@ -79,6 +80,47 @@ fn a_command_that_work_runs_has_no_terminal() {
         let mut screen = on_terminal(&scene.shell(ask), 200);
         screen.wait_for("exit status 9 at try 1; delayed for 1 s");
         assert_eq!(screen.wait(), Some(1));
+    });
+}
+
+#[test]
+fn the_names_for_all_users_come_after_ones_own() {
+    if !as_root() {
+        return;
+    }
+    let scene = Scene::ours();
+    let (port, wrong) = (scene.port, "127.0.0.1:1");
+    scene.write(".beanpole_servers", format!("own {port}\n"));
+    let common = format!("own {wrong}\ncommon {port}\n");
+    scene.write("common", common);
+    let line = "mount -t tmpfs tmpfs /etc; cp common /etc/beanpole_servers; \
+                beanpole -a '*' tubes | grep :; BEANPOLE_SERVERS= beanpole -a '*' tubes";
+    let said = scene.said(&format!("unshare -m sh -c \"{line}\""));
+    assert_eq!(
+        said.0,
+        format!("own 127.0.0.1:{port}\ncommon 127.0.0.1:{port}\n")
+    );
+    assert!(
+        said.1.contains("no server has a name like '*'"),
+        "{}",
+        said.1
+    );
+}
+
+#[test]
+fn a_change_of_several_servers_asks_at_each() {
+    on_each_server(&[], |scene| {
+        let port = scene.port;
+        scene.write(".beanpole_servers", format!("a {port}\nb {port}\n"));
+        scene.tell("$ beanpole put -q one two");
+        let line = "beanpole -a '?' delete 1 2; echo end $?";
+        let mut screen = on_terminal(&scene.shell(line), 80);
+        screen.wait_for(&format!("Delete 2 jobs at a 127.0.0.1:{port}? [y/N]"));
+        screen.type_keys("n\r");
+        screen.wait_for(&format!("Delete 2 jobs at b 127.0.0.1:{port}? [y/N]"));
+        screen.type_keys("y\r");
+        screen.wait_for("end 1");
+        scene.tell("$ beanpole ls\n[1]");
     });
 }
 

@@ -2,13 +2,14 @@
 //! `kick`, `move`, `edit` and `pause`.
 //! Which jobs these are, [`Jobs`] says.
 
-use crate::command::{INPUT, Invocation, Run, Tubes, ids, word};
+use crate::command::{INPUT, Invocation, Run, Sure, Tubes, ids, word};
 use crate::failure::{Failure, Outcome, Status};
 use crate::remote::act::{complain_of_each, kick_some};
 use crate::remote::address::warn_of;
 use crate::remote::finder::{bodies, jobs_of};
 use crate::remote::{Act, Job, Pattern, Patterns, Server, State, Task, Transfer};
 use crate::selection::{Chosen, Jobs};
+use crate::text::listed;
 use crate::text::output::{complain, print};
 use crate::values::{Count, Parse, parse};
 use beanpole::protocol::{Priority, Seconds, TubeName};
@@ -23,6 +24,8 @@ pub struct Delete {
 }
 
 impl Run for Delete {
+    const EACH_SERVER: bool = true;
+
     fn run(self, invocation: &Invocation) -> Outcome {
         self.jobs.act(invocation, Act::Delete)
     }
@@ -35,6 +38,8 @@ pub struct KickJob {
 }
 
 impl Run for KickJob {
+    const EACH_SERVER: bool = true;
+
     fn run(self, invocation: &Invocation) -> Outcome {
         self.jobs.act(invocation, Act::Kick)
     }
@@ -50,6 +55,8 @@ pub struct Bury {
 }
 
 impl Run for Bury {
+    const EACH_SERVER: bool = true;
+
     fn run(self, invocation: &Invocation) -> Outcome {
         self.jobs.act(invocation, Act::Bury(self.priority))
     }
@@ -68,6 +75,8 @@ pub struct Release {
 }
 
 impl Run for Release {
+    const EACH_SERVER: bool = true;
+
     fn run(self, invocation: &Invocation) -> Outcome {
         let act = Act::Release(self.priority, self.delay.unwrap_or(Seconds(0)));
         self.jobs.act(invocation, act)
@@ -85,6 +94,8 @@ pub struct Kick {
     /// kick all that are buried, or else all that are delayed
     #[arg(long)]
     all: bool,
+    #[command(flatten)]
+    sure: Sure,
 }
 
 fn count(text: &str) -> Result<Count, String> {
@@ -94,9 +105,14 @@ fn count(text: &str) -> Result<Count, String> {
 }
 
 impl Run for Kick {
+    const EACH_SERVER: bool = true;
+
     fn run(self, invocation: &Invocation) -> Outcome {
         let mut client = invocation.connect()?;
         let tubes = Patterns(self.tubes).or_default().existing(&mut client)?;
+        if !invocation.confirm(&self.sure, format_args!("Kick jobs of {}", listed(&tubes)))? {
+            return Ok(Status::No);
+        }
         let mut done = 0;
         for tube in &tubes {
             let bound = if self.all {
@@ -118,9 +134,13 @@ pub struct Pause {
     tubes: Tubes,
     #[arg(value_parser = parse::<Seconds>)]
     time: Seconds,
+    #[command(flatten)]
+    sure: Sure,
 }
 
 impl Run for Pause {
+    const EACH_SERVER: bool = true;
+
     fn run(self, invocation: &Invocation) -> Outcome {
         let patterns = self.tubes.patterns();
         if patterns.0.is_empty() {
@@ -128,6 +148,9 @@ impl Run for Pause {
         }
         let mut client = invocation.connect()?;
         let tubes = patterns.existing(&mut client)?;
+        if !invocation.confirm(&self.sure, format_args!("Pause {}", listed(&tubes)))? {
+            return Ok(Status::No);
+        }
         let line = |tube: &TubeName| format!("pause-tube {tube} {}", self.time.0);
         // A tube may have been removed since it was found.
         client.each(tubes, line, |_, line, reply| reply.is_done(line).map(drop))?;

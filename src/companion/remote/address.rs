@@ -1,5 +1,5 @@
 //! The address of a server: a host and port, a port, the path of a socket, or a
-//! name from a file of the user: `-a prod` instead of a host and a port.
+//! name from a file: `-a prod` instead of a host and a port.
 //!
 //! Each line of that file is a name, an address and, for a server that needs
 //! care, a colour. The text after a `#` is a comment.
@@ -11,7 +11,7 @@
 
 use crate::failure::plain;
 use crate::text::{Colour, note};
-use crate::values::Parse;
+use crate::values::{Parse, matches};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::socket::{
@@ -169,6 +169,8 @@ impl fmt::Display for Address {
 const FILE_VARIABLE: &str = "BEANPOLE_SERVERS";
 /// The name of the file in the home directory, if the variable is not set.
 const FILE: &str = ".beanpole_servers";
+/// The file for all users, which is read after it.
+const COMMON_FILE: &str = "/etc/beanpole_servers";
 
 /// A server as the user has named it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -180,30 +182,65 @@ pub struct Server {
     pub colour: Option<Colour>,
 }
 
-/// Reads a name in the file, or an address. A file that the variable names may be
-/// missing, but if it cannot be read otherwise, this is an error. If the usual
-/// file cannot be read, it counts as missing: the home directory may be closed to
-/// us.
+/// Reads a name in the files, or an address.
 impl Parse for Server {
     fn parse(text: &str) -> Result<Server, String> {
-        let named = std::env::var_os(FILE_VARIABLE).map(PathBuf::from);
-        let usual = || std::env::home_dir().map(|home| home.join(FILE));
-        let path = named.clone().or_else(usual).unwrap_or_default();
+        let found = named(|name| name == text)?.pop();
+        found.map_or_else(|| Address::parse(text).map(Server::from), Ok)
+    }
+}
+
+/// A server or, if a pattern of names is given, all that have such a name.
+#[derive(Clone)]
+pub struct Servers(pub Vec<Server>);
+
+impl Parse for Servers {
+    fn parse(text: &str) -> Result<Servers, String> {
+        if !text.contains(['*', '?']) || text.starts_with("unix:") {
+            return Server::parse(text).map(|server| Servers(vec![server]));
+        }
+        let found = named(|name| matches(text.as_bytes(), name.as_bytes()))?;
+        if found.is_empty() {
+            return Err(format!("no server has a name like '{text}'"));
+        }
+        Ok(Servers(found))
+    }
+}
+
+/// The servers with these names in the files, which is one's own and that of all users,
+/// or the one that the variable names. The first one of a name counts.
+fn named(is_meant: impl Fn(&str) -> bool) -> Result<Vec<Server>, String> {
+    let chosen = std::env::var_os(FILE_VARIABLE).map(PathBuf::from);
+    let own = || std::env::home_dir().map(|home| home.join(FILE));
+    let files = match &chosen {
+        Some(path) => vec![path.clone()],
+        None => own().into_iter().chain([COMMON_FILE.into()]).collect(),
+    };
+    let mut found: Vec<Server> = Vec::new();
+    for path in files {
         let shown = path.display();
         let contents = match std::fs::read_to_string(&path) {
-            Err(error) if named.is_some() && error.kind() != ErrorKind::NotFound => {
+            // One that was not named may be closed to us.
+            Err(error) if chosen.is_some() && error.kind() != ErrorKind::NotFound => {
                 return Err(format!("cannot read {shown}: {}", plain(error)));
             }
             contents => contents.unwrap_or_default(),
         };
-        let found = (1..).zip(contents.lines()).find_map(|(number, line)| {
-            let mut words = line.split('#').next()?.split_whitespace();
-            let is_meant = words.next() == Some(text);
-            let wrong = |reason| format!("{shown} line {number}: {reason}");
-            is_meant.then(|| Server::read(text, words).map_err(wrong))
-        });
-        found.unwrap_or_else(|| Address::parse(text).map(Server::from))
+        for (number, line) in (1..).zip(contents.lines()) {
+            let mut words = line.split('#').next().unwrap_or("").split_whitespace();
+            let Some(name) = words.next().filter(|name| is_meant(name)) else {
+                continue;
+            };
+            if !found
+                .iter()
+                .any(|known| known.name.as_deref() == Some(name))
+            {
+                let wrong = |reason| format!("{shown} line {number}: {reason}");
+                found.push(Server::read(name, words).map_err(wrong)?);
+            }
+        }
     }
+    Ok(found)
 }
 
 impl From<Address> for Server {

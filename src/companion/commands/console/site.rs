@@ -11,13 +11,12 @@ use crate::failure::{Failure, Outcome};
 use crate::http::{Answer, Request};
 use crate::remote::client_list;
 use crate::remote::curves::{Point, SLOTS, SPANS};
-use crate::remote::patterns::matches;
 use crate::remote::trouble::{sentences, words};
 use crate::remote::tubes::{RATES, TABLE};
 use crate::remote::watch::sorted;
 use crate::remote::{Client, Column, Facts, Known, Refusal, Tube, Watched};
 use crate::text::json::{Json, float, json};
-use crate::values::Parse;
+use crate::values::{Parse, matches};
 use beanpole::protocol::TubeName;
 use std::sync::{Arc, MutexGuard};
 
