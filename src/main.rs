@@ -102,6 +102,7 @@ fn serve(options: Options) -> Result<(), Failure> {
         max_connections: 0,
         idle_timeout: options.idle_timeout,
         segment_size: options.segment_size,
+        narrow_sockets: false,
     };
     let (sender, events) = unbounded();
     let (signal_sender, recovery_sender) = (sender.clone(), sender.clone());
@@ -134,13 +135,14 @@ fn serve(options: Options) -> Result<(), Failure> {
     };
     engine.draining = is_draining;
     limits.max_connections = max_connections;
+    limits.narrow_sockets = system::has_group_limit();
     if let Some(binlog) = &binlog {
         start_binlog_threads(binlog, sender).map_err(cannot("keeping jobs"))?;
     }
 
     for listener in &listeners {
         listener
-            .listen()
+            .listen(limits.narrow_sockets)
             .map_err(|error| cannot_listen(listener, error))?;
     }
     let addresses: Vec<_> = listeners.iter().map(ToString::to_string).collect();

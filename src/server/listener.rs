@@ -26,6 +26,10 @@ const SILENT_SECONDS: u32 = 60;
 const PROBE_SECONDS: u32 = 10;
 const PROBES: u32 = 3;
 
+/// How much a narrow socket receives before the server reads it, in bytes. (The kernel
+/// doubles this, for what it needs beside the data.)
+const NARROW: usize = 4 << 10;
+
 /// An address to listen on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
@@ -182,12 +186,16 @@ impl Listener {
     }
 
     /// From now on clients can connect. The queue is long, for many that
-    /// connect at the same moment.
+    /// connect at the same moment. With `narrow`, the kernel receives little from them
+    /// before the server reads it.
     ///
     /// # Errors
     ///
     /// If another server listens there by now.
-    pub fn listen(&self) -> io::Result<()> {
+    pub fn listen(&self, narrow: bool) -> io::Result<()> {
+        if narrow {
+            setsockopt(&self.socket, sockopt::RcvBuf, &NARROW)?;
+        }
         listen(&self.socket, Backlog::MAXCONN)?;
         // Accepting must not block if the client has disconnected again.
         fcntl(&self.socket, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;

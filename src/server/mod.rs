@@ -133,6 +133,8 @@ pub struct Limits {
     /// The size of a binlog file as the user gave it, in bytes. `stats` shows
     /// it even without a binlog.
     pub segment_size: u64,
+    /// Whether the kernel holds little for each socket, because a control group pays for it.
+    pub narrow_sockets: bool,
 }
 
 /// A running server.
@@ -231,6 +233,7 @@ mod tests {
                 max_connections: 1,
                 idle_timeout: None,
                 segment_size: 4096,
+                narrow_sockets: false,
             }
         }
     }

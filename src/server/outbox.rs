@@ -53,6 +53,12 @@ pub const SEND_BYTES: usize = 64 * 1024;
 /// sent. (The send buffer of each kind of socket that we use is at least twice as large.)
 const SOCKET_SPACE: usize = 2048;
 
+/// The same of a short buffer, in which each short reply takes a kilobyte.
+const SHORT_SPACE: usize = 128;
+
+/// How many bytes are sent to a narrow socket at once.
+const SENT_TO_NARROW: usize = 16 * 1024;
+
 /// How much memory is allocated for the first replies, and how much stays allocated
 /// for the next ones, in bytes. (The C library keeps freed blocks for each thread, some of
 /// each size: so few sizes should be in use.)
@@ -91,6 +97,10 @@ struct Outbox {
     socket_space: usize,
     /// The server or the connection is ending: no `reserve` gets an answer any more.
     is_stopped: bool,
+    /// Whether its socket is narrow: then long replies are sent in short pieces.
+    is_narrow: bool,
+    /// Whether the kernel's buffer for it is short, too.
+    has_short_buffer: bool,
 }
 
 /// Encoded replies that may be sent.
@@ -156,6 +166,20 @@ impl Client {
     }
 
     // What the worker calls.
+
+    /// Makes the kernel hold little for this client.
+    pub fn narrow(&self) {
+        let mut outbox = self.outbox();
+        outbox.is_narrow = true;
+        outbox.has_short_buffer = self.stream.narrow();
+    }
+
+    /// Makes the kernel hold this many bytes for it.
+    pub fn widen(&self, bytes: usize) {
+        let mut outbox = self.outbox();
+        (outbox.is_narrow, outbox.has_short_buffer) = (false, false);
+        self.stream.widen(bytes);
+    }
 
     /// Notes that the worker has read something, and will come back here.
     pub fn has_read(&self) {
@@ -292,7 +316,7 @@ impl Client {
         while let Some(mut ready) = outbox.take_for_another() {
             drop(outbox);
             // After an error nothing counts as sent: the worker tries, and gets the same error.
-            let sent = ready.send(&self.stream).unwrap_or(0);
+            let sent = ready.send(&self.stream, false).unwrap_or(0);
             // The lease is checked again, since more may have become ready meanwhile.
             let Ok(again) = self.outbox_to_send() else {
                 return;
@@ -347,7 +371,8 @@ impl Client {
             let mut outbox = self.outbox_to_send()?;
             outbox.worker = WorkerState::Active;
             if outbox.sending == 0 {
-                let sent = outbox.ready.send(&self.stream)?;
+                let is_narrow = outbox.is_narrow;
+                let sent = outbox.ready.send(&self.stream, is_narrow)?;
                 outbox.socket_space = outbox.socket_space.saturating_sub(sent);
             }
             if outbox.sending == 0 && !outbox.ready.is_empty() {
@@ -434,7 +459,11 @@ impl Outbox {
     /// Finds out whether the socket takes all that is here for certain.
     fn find_space(&mut self, stream: &Stream) -> bool {
         if self.unsent() > self.socket_space && stream.has_sent_all() {
-            self.socket_space = SOCKET_SPACE;
+            self.socket_space = if self.has_short_buffer {
+                SHORT_SPACE
+            } else {
+                SOCKET_SPACE
+            };
         }
         self.unsent() <= self.socket_space
     }
@@ -541,6 +570,21 @@ impl Ready {
         }
     }
 
+    /// What is to be sent next: the rest of the lines up to a long body, or of that.
+    fn next_piece(&self) -> &[u8] {
+        let (mut left, mut from) = (self.sent, 0);
+        for (at, body) in &self.bodies {
+            for piece in [&self.bytes[from..*at], body.wire()] {
+                if left < piece.len() {
+                    return &piece[left..];
+                }
+                left -= piece.len();
+            }
+            from = *at;
+        }
+        &self.bytes[from + left..]
+    }
+
     /// Adds what follows.
     fn append(&mut self, next: Ready) {
         let before = self.bytes.len();
@@ -550,12 +594,17 @@ impl Ready {
         self.bytes.extend(next.bytes);
     }
 
-    /// Sends as much as the socket takes now, and returns how many bytes that is.
-    fn send(&mut self, stream: &Stream) -> io::Result<usize> {
+    /// Sends as much as the socket takes now, and returns how many bytes that is. To a narrow
+    /// one it sends a short piece.
+    fn send(&mut self, stream: &Stream, is_narrow: bool) -> io::Result<usize> {
         if self.is_empty() {
             return Ok(0);
         }
-        let sent = if self.bodies.is_empty() {
+        let sent = if is_narrow {
+            let piece = self.next_piece();
+            let short = &piece[..piece.len().min(SENT_TO_NARROW)];
+            stream.try_write(&[IoSlice::new(short)])?
+        } else if self.bodies.is_empty() {
             // The usual case needs no list.
             stream.try_write(&[IoSlice::new(&self.bytes[self.sent..])])?
         } else {
@@ -909,5 +958,30 @@ mod tests {
         let expected =
             format!("FOUND 1 2045\r\n{short}\r\nFOUND 1 2046\r\n{long}\r\nTIMED_OUT\r\n");
         assert_eq!(received(client, theirs), expected);
+    }
+
+    /// Whatever it does not read, and however long the replies are.
+    #[test]
+    fn the_kernel_holds_little_for_a_narrow_socket_and_all_arrives() {
+        let (client, mut theirs) = client();
+        client.narrow();
+        let held = fill(&client);
+        assert!(held < 20_000, "{held} bytes");
+        receive(&mut theirs, held);
+        let found = |length: usize| Reply::Found(JobId(1), Body::new(&vec![b'x'; length - 2]));
+        let mut replies = vec![INSERTED, found(60_000), found(40_000), INSERTED, found(20)];
+        let mut expected = Vec::new();
+        for reply in &replies {
+            reply.encode(&mut expected);
+            expected.extend(reply.body().map_or(&[][..], Body::wire));
+        }
+        client.post(&mut replies, None);
+        thread::scope(|threads| {
+            let sender = threads.spawn(|| client.flush());
+            assert_eq!(receive(&mut theirs, expected.len()).into_bytes(), expected);
+            sender.join().unwrap().unwrap();
+        });
+        client.widen(80_000);
+        assert!(fill(&client) > 3 * held);
     }
 }

@@ -45,6 +45,16 @@ impl Stream {
         }
     }
 
+    /// Makes the kernel hold little for this socket. Returns whether its buffer is short then.
+    pub fn narrow(&self) -> bool {
+        sys::narrow(self.0.as_fd())
+    }
+
+    /// Makes the kernel hold this many bytes, as long bodies need.
+    pub fn widen(&self, bytes: usize) {
+        sys::widen(self.0.as_fd(), bytes);
+    }
+
     /// Waits until something can be written, or until this time is over. Returns
     /// false if it is over; otherwise something can be written, the connection has
     /// ended, or a signal has interrupted this.

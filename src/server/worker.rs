@@ -24,6 +24,14 @@ use std::time::Duration;
 /// How long a client may be silent and keep a large buffer.
 const BUFFER_TIMEOUT: Duration = Duration::from_millis(100);
 
+/// A client that sends or receives more than this at once, in bytes, gets a wide socket.
+const MUCH_AT_ONCE: usize = 4 * 1024;
+
+/// For how many bytes a wide socket has buffers, each way, and how much the kernel needs for
+/// both.
+const WIDE: usize = 80 * 1024;
+const WIDE_MEMORY: usize = 160 * 1024;
+
 /// Serves one client until its connection ends.
 pub fn serve(shared: &Shared, client: &Arc<Client>) {
     if log::is_on(Level::Connections) {
@@ -54,10 +62,15 @@ struct Worker<'a> {
     read_timeout: Option<Duration>,
     /// Whether the client has waited in a `reserve`, and is in `hangups_in_reserve`.
     has_waited: bool,
+    /// How much the kernel may hold for a wide socket, in bytes; 0 for another one.
+    width: usize,
 }
 
 impl<'a> Worker<'a> {
     fn new(shared: &'a Shared, client: &'a Arc<Client>) -> Worker<'a> {
+        if shared.limits.narrow_sockets {
+            client.narrow();
+        }
         Worker {
             shared,
             client,
@@ -67,6 +80,7 @@ impl<'a> Worker<'a> {
             memory: MemoryPart::new(&shared.memory, 0),
             read_timeout: None,
             has_waited: false,
+            width: 0,
         }
     }
 
@@ -145,11 +159,14 @@ impl<'a> Worker<'a> {
                 }
                 None => {
                     // A buffer that counts is counted before the client can fill it.
-                    let (shared, memory) = (self.shared, &mut self.memory);
-                    let has_room = |bytes| shared.count_if_room(memory, bytes);
+                    let (shared, memory, width) = (self.shared, &mut self.memory, self.width);
+                    let has_room = |bytes| shared.count_if_room(memory, width + bytes);
                     self.input.grow(self.framer.needed(), has_room);
-                    self.memory.set(self.input.memory());
-                    self.input.read(stream)
+                    self.count_memory(0);
+                    if self.input.memory() > MUCH_AT_ONCE {
+                        self.widen();
+                    }
+                    self.input.read(&self.client.stream)
                 }
             };
             match read {
@@ -198,6 +215,9 @@ impl<'a> Worker<'a> {
         // Bodies in the outbox count: while they wait for the disk, their jobs may be deleted.
         let (memory, unsent) = self.client.post(replies, needed);
         self.count_memory(memory);
+        if unsent > MUCH_AT_ONCE {
+            self.widen();
+        }
         if unsent >= self.batch.gathers {
             self.client.flush()?;
         }
@@ -243,11 +263,23 @@ impl<'a> Worker<'a> {
         self.client.await_answer()
     }
 
+    /// Makes a narrow socket wide for the rest of the connection, if there is room for what
+    /// the kernel may hold then: without that, long bodies come and go slowly.
+    fn widen(&mut self) {
+        if self.shared.limits.narrow_sockets && self.width == 0 {
+            let bytes = self.memory.bytes as usize + WIDE_MEMORY;
+            if self.shared.count_if_room(&mut self.memory, bytes) {
+                self.width = WIDE_MEMORY;
+                self.client.widen(WIDE);
+            }
+        }
+    }
+
     /// Notes how much memory it holds, beyond what each client costs, with this
     /// many bytes in the outbox.
     fn count_memory(&mut self, outbox: usize) {
         self.memory
-            .set(self.input.memory() + self.framer.memory() + outbox);
+            .set(self.width + self.input.memory() + self.framer.memory() + outbox);
     }
 
     /// Frees all buffers that are empty.
@@ -342,6 +374,46 @@ mod tests {
             worker.batch.push(Request::Continue);
             assert!(worker.is_bulk());
         });
+    }
+
+    #[test]
+    fn a_narrow_socket_becomes_wide_if_there_is_room_and_then_counts() {
+        with_worker(|mut worker, _theirs| {
+            worker.widen();
+            assert_eq!(worker.memory.bytes, 0, "no group pays for this one");
+        });
+        for (limit, width) in [(WIDE_MEMORY as u64 / 2, 0), (u64::MAX, WIDE_MEMORY)] {
+            let clock = Clock::start();
+            let limits = Limits {
+                narrow_sockets: true,
+                ..Limits::of_one_client(10_000)
+            };
+            let config = Config {
+                max_memory: Some(limit),
+                ..Config::new(10_000)
+            };
+            let engine = Engine::new(config, clock.now());
+            let shared = Shared::new(engine, None, clock, limits).unwrap();
+            let (ours, mut theirs) = UnixStream::pair().unwrap();
+            let client = Client::new(
+                Stream(ours.into()),
+                ConnectionId(0),
+                None,
+                Arc::default(),
+                None,
+            );
+            let client = Arc::new(client);
+            let mut worker = Worker::new(&shared, &client);
+            theirs.write_all(b"put 0 0 60 9000\r\n").unwrap();
+            worker.read().unwrap();
+            worker.parse();
+            assert_eq!(worker.width, 0);
+            theirs.write_all(b"the beginning").unwrap();
+            worker.read().unwrap();
+            assert_eq!(worker.width, width);
+            worker.shrink();
+            assert_eq!(worker.memory.bytes, width as u64);
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use nix::fcntl::{FallocateFlags, PosixFadviseAdvice, fallocate, posix_fadvise};
 use nix::libc;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::resource::Resource;
-use nix::sys::socket::{SockFlag, accept4, getsockopt, sockopt};
+use nix::sys::socket::{SockFlag, accept4, getsockopt, setsockopt, sockopt};
 use nix::sys::statfs::fstatfs;
 use nix::sys::sysinfo::sysinfo;
 use nix::time::{ClockId, clock_gettime};
@@ -31,6 +31,41 @@ pub const ADDRESS_SPACE: Option<Resource> = Some(Resource::RLIMIT_AS);
 /// available.
 pub fn free_memory() -> Option<u64> {
     sysinfo().ok().map(|system| system.ram_unused())
+}
+
+/// Makes the kernel hold less than 16 KiB beside what is sent at once to a socket's peer, which
+/// perhaps does not read. What it receives by TCP is bounded by the listening socket, from
+/// which the connection has its window.
+///
+/// Returns whether its buffer is short: that of a Unix socket. A TCP socket would wait for
+/// answers that its peer's system delays, so there only what is not sent yet is bounded.
+pub fn narrow(socket: BorrowedFd<'_>) -> bool {
+    let is_unix = set_tcp(socket, libc::TCP_NOTSENT_LOWAT, 16 << 10).is_err();
+    is_unix && setsockopt(&socket, sockopt::SndBuf, &(8 << 10)).is_ok()
+}
+
+/// Makes the kernel take this many bytes for a socket, and from its peer.
+pub fn widen(socket: BorrowedFd<'_>, bytes: usize) {
+    setsockopt(&socket, sockopt::RcvBuf, &bytes).ok();
+    if set_tcp(socket, libc::TCP_WINDOW_CLAMP, bytes).is_err() {
+        setsockopt(&socket, sockopt::SndBuf, &bytes).ok();
+    }
+}
+
+/// Sets an option of a TCP socket. An error if it is none.
+fn set_tcp(socket: BorrowedFd<'_>, option: libc::c_int, value: usize) -> nix::Result<libc::c_int> {
+    let (value, fd) = (value as libc::c_int, socket.as_raw_fd());
+    let size = size_of_val(&value) as libc::socklen_t;
+    // SAFETY: the kernel reads an int there, and nothing else.
+    Errno::result(unsafe {
+        libc::setsockopt(
+            fd,
+            libc::IPPROTO_TCP,
+            option,
+            (&raw const value).cast(),
+            size,
+        )
+    })
 }
 
 /// The sockets whose peers may end their stream, each with a number. A socket

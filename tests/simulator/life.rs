@@ -165,6 +165,7 @@ fn process(plan: &Plan, life: &Life, disk: &Disk, mut legacy: Legacy, now: u64) 
         max_connections: plan.max_connections,
         idle_timeout: plan.idle_timeout,
         segment_size: plan.segment_size,
+        narrow_sockets: plan.max_memory.is_some(),
     };
     let made = Shared::new(engine, Some(binlog.clone()), clock, limits).expect("memory");
     let shared = Arc::new(made);

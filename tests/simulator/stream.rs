@@ -141,6 +141,12 @@ impl Stream {
     /// Nothing that was written is lost here.
     pub fn linger(&self, _: bool) {}
 
+    pub fn narrow(&self) -> bool {
+        false
+    }
+
+    pub fn widen(&self, _: usize) {}
+
     pub fn close(&self) {
         self.0
             .change(|state| (state.is_over, state.is_closed) = (true, true));
