@@ -304,15 +304,16 @@ const OTHER_WORDS: [(&str, &str); 7] = [
 pub fn said(error: &clap::Error) -> Failure {
     let named = error.get(ContextKind::InvalidArg).map(ToString::to_string);
     let option = named.filter(|option| option.starts_with("--"));
-    Failure::Usage(match (error.kind(), error.source()) {
-        (ErrorKind::ValueValidation, Some(reason)) => match option.as_deref() {
+    let meant = match error.get(ContextKind::InvalidSubcommand) {
+        Some(ContextValue::String(word)) => OTHER_WORDS.iter().find(|(other, _)| other == word),
+        _ => None,
+    };
+    Failure::Usage(match (error.kind(), error.source(), meant) {
+        (ErrorKind::ValueValidation, Some(reason), _) => match option.as_deref() {
             Some(option) => format!("{}: {reason}", option.split(' ').next().unwrap_or(option)),
             None => reason.to_string(),
         },
-        (ErrorKind::InvalidSubcommand, _)
-            if let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand)
-                && let Some((_, instead)) = OTHER_WORDS.iter().find(|(other, _)| other == word) =>
-        {
+        (ErrorKind::InvalidSubcommand, _, Some((word, instead))) => {
             format!("there is no command '{word}': {instead}")
         }
         _ => {
