@@ -47,6 +47,7 @@
 //! | 2 | update | the job's fields |
 //! | 3 | delete | number: id |
 //! | 4 | mark (the low-water mark) | number: the oldest segment that is needed from here on |
+//! | 5 | pause | number: its length in seconds, 0 if it is over; number: its end, 0 if it is over; the name of the tube |
 //!
 //! The **fields** of a job, in this order:
 //!
@@ -69,7 +70,7 @@
 //! the job is put again in the state deleted (a tombstone), with its unique key alone
 //! and an empty body. When the time of the key is over, a delete record follows.
 
-use crate::engine::{JobFields, Lengths, StoredJob, StoredState, Time};
+use crate::engine::{JobFields, Lengths, StoredJob, StoredPause, StoredState, Time};
 use crate::protocol::framing::MAX_LINE;
 use crate::protocol::{Body, JobId, Priority, PutOptions, Seconds, TubeName};
 use crc32fast::Hasher;
@@ -323,12 +324,15 @@ pub enum Record {
     Delete(JobId),
     /// The oldest segment that is needed from here on.
     Mark(u32),
+    /// A pause of a tube, which replaces the one before, or says that it is over.
+    Pause(StoredPause),
 }
 
 const PUT: u8 = 1;
 const UPDATE: u8 = 2;
 const DELETE: u8 = 3;
 const MARK: u8 = 4;
+const PAUSE: u8 = 5;
 /// The bits of a kind that distinguish these.
 const WHAT: u8 = 7;
 /// The lowest of the two bits of the state.
@@ -349,6 +353,10 @@ impl Record {
             Record::Update(fields) => fields.len(),
             Record::Delete(id) => 1 + number_len(id.0),
             Record::Mark(oldest) => 1 + number_len((*oldest).into()),
+            Record::Pause(pause) => {
+                let numbers = [pause.length.0.into(), pause.until.as_nanos()];
+                1 + numbers.map(number_len).iter().sum::<usize>() + pause.tube.as_str().len()
+            }
         };
         FRAME_LEN + len as u64
     }
@@ -378,6 +386,12 @@ impl Record {
             Record::Mark(oldest) => {
                 out.push(MARK);
                 encode_number((*oldest).into(), out);
+            }
+            Record::Pause(pause) => {
+                out.push(PAUSE);
+                encode_number(pause.length.0.into(), out);
+                encode_number(pause.until.as_nanos(), out);
+                out.extend_from_slice(pause.tube.as_str().as_bytes());
             }
         }
         let (frame, record) = out[start..].split_at_mut(FRAME_LEN as usize);
@@ -420,6 +434,14 @@ impl Record {
             }
             DELETE if kind == DELETE => Record::Delete(bytes.id()?),
             MARK if kind == MARK => Record::Mark(u32::try_from(bytes.number()?).ok()?),
+            PAUSE if kind == PAUSE => {
+                let ([length], until) = (bytes.numbers()?, Time::from_nanos(bytes.number()?));
+                Record::Pause(StoredPause {
+                    tube: TubeName::parse(std::mem::take(&mut bytes.0))?,
+                    length: Seconds(length),
+                    until,
+                })
+            }
             _ => return None,
         };
         bytes.0.is_empty().then_some(record)
@@ -470,6 +492,11 @@ pub(super) fn put_len_of(id: JobId, lengths: Lengths) -> u64 {
     let text_len = lengths.tube + options_len;
     let text_len = number_len(text_len as u64) + text_len;
     FRAME_LEN + (1 + fields_len + text_len + lengths.body) as u64
+}
+
+/// The length that the record of a pause of this tube has at most with its frame, in bytes.
+pub fn pause_len(tube: &TubeName) -> u64 {
+    FRAME_LEN + (1 + U32_LEN + U64_LEN + tube.as_str().len()) as u64
 }
 
 /// The length of the longest put with a body of this length, in bytes with CR
@@ -797,7 +824,17 @@ mod tests {
             Record::Update(longest("").fields),
             Record::Delete(JobId(1)),
             Record::Mark(2),
+            Record::Pause(pause(u32::MAX, u64::MAX)),
+            Record::Pause(StoredPause::over(TubeName::default())),
         ]
+    }
+
+    fn pause(length: u32, until: u64) -> StoredPause {
+        StoredPause {
+            tube: TubeName::parse(b"mail").unwrap(),
+            length: Seconds(length),
+            until: Time::from_nanos(until),
+        }
     }
 
     /// A record with its frame, in its place.
@@ -852,6 +889,8 @@ mod tests {
         );
         assert_eq!(bytes_of(&Record::Delete(JobId(258)))[16..], [3, 0x82, 2]);
         assert_eq!(bytes_of(&Record::Mark(2))[16..], [4, 2]);
+        let paused = bytes_of(&Record::Pause(pause(60, 258)));
+        assert_eq!(paused[16..], *b"\x05\x3c\x82\x02mail");
     }
 
     #[test]
@@ -892,8 +931,10 @@ mod tests {
     #[test]
     fn a_put_is_never_longer_than_the_length_reserved_for_it() {
         for record in one_of_each() {
-            if let Record::Put(job) = &record {
-                assert!(record.len() <= put_len(job), "{record:?}");
+            match &record {
+                Record::Put(job) => assert!(record.len() <= put_len(job), "{record:?}"),
+                Record::Pause(pause) => assert!(record.len() <= pause_len(&pause.tube)),
+                _ => {}
             }
         }
         // The longest time of a unique key was ten digits once.
@@ -961,6 +1002,7 @@ mod tests {
         for (wrong, bytes) in [
             ("nothing", vec![]),
             ("an unknown kind", vec![7, 1]),
+            ("a pause of no tube", vec![5, 1, 1]),
             ("a delete with counters", vec![32 + 3, 1]),
             ("a mark with more", vec![4, 1, 0]),
             (

@@ -1,8 +1,8 @@
 //! The live bytes of each segment: what is needed of it, and which live jobs to move next.
 
-use super::format::{HEADER_LEN, Header};
-use crate::protocol::JobId;
-use std::collections::{BTreeMap, VecDeque};
+use super::format::{HEADER_LEN, Header, pause_len};
+use crate::protocol::{JobId, TubeName};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 
 /// The live bytes of each segment: the live jobs whose latest put is there, and how
@@ -16,6 +16,10 @@ pub(super) struct LiveBytes {
     /// last segment whose `first_id` is not higher than its id. (A job that was put after
     /// one with a higher id is here, too, and a tombstone.)
     moved: BTreeMap<JobId, u32>,
+    /// The tubes that are paused, each with the segment of the latest record of that; and
+    /// the same by segment.
+    paused: BTreeMap<TubeName, u32>,
+    paused_in: BTreeSet<(u32, TubeName)>,
     /// One more than the highest id seen.
     pub next_id: JobId,
     /// What the latest puts of live jobs take together at their longest.
@@ -163,6 +167,37 @@ impl LiveBytes {
         *live = left.expect("a job that leaves was counted in its segment");
         self.total -= len;
         self.moved.remove(&id);
+    }
+
+    /// A pause is recorded in the current segment.
+    pub fn pause(&mut self, tube: TubeName) {
+        self.resume(&tube);
+        let (current, len) = (self.current(), pause_len(&tube));
+        self.segments.back_mut().expect(HAS_SEGMENT).live_bytes += len;
+        self.total += len;
+        self.paused_in.insert((current, tube.clone()));
+        self.paused.insert(tube, current);
+    }
+
+    /// The latest record of a pause is not needed any more. Returns its length, or 0 if
+    /// there was none.
+    pub fn resume(&mut self, tube: &TubeName) -> u64 {
+        let Some(number) = self.paused.remove(tube) else {
+            return 0;
+        };
+        self.paused_in.remove(&(number, tube.clone()));
+        let (index, len) = ((number - self.oldest()) as usize, pause_len(tube));
+        self.segments[index].live_bytes -= len;
+        self.total -= len;
+        len
+    }
+
+    /// A tube whose latest pause is in the oldest segment; `None` as for
+    /// [`next_in_oldest`](Self::next_in_oldest). It is returned until it is recorded again.
+    pub fn paused_in_oldest(&self) -> Option<TubeName> {
+        let (number, tube) = self.paused_in.first()?;
+        let is_old = *number == self.oldest() && self.segments.len() > 1;
+        is_old.then(|| tube.clone())
     }
 
     /// The segment with the latest put of a live job.

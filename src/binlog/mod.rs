@@ -164,14 +164,14 @@ mod tail;
 
 pub use error::Error;
 pub use files::WithJobs;
-pub use format::{Record, max_put_len, put_len};
+pub use format::{Record, max_put_len, pause_len, put_len};
 pub use lease::{LEASE, RECHECK_AFTER, lock};
 pub use log::Waiter;
 pub use tail::Room;
 
-use crate::engine::{Change, Engine, StoredJob};
+use crate::engine::{Change, Engine, StoredJob, StoredPause};
 use crate::lock::ContendedMutex;
-use crate::protocol::{DependsOn, JobId};
+use crate::protocol::{DependsOn, JobId, TubeName};
 use crate::sync::thread::Thread;
 use crate::sync::{AtomicU64, Condvar, Mutex, MutexGuard, OnceLock, Ordering};
 use lease::Lease;
@@ -184,8 +184,9 @@ use storage::Storage;
 use tail::Tail;
 
 /// How many changes the engine makes at most under one hold of the lock before
-/// they are appended: a piece of long work has a thousand, and a request a few.
-const MOST_CHANGES: usize = 2000;
+/// they are appended: a piece of long work has a thousand, and as many more for jobs that
+/// expire meanwhile, and for pauses of tubes that go; a request has a few.
+const MOST_CHANGES: usize = 3000;
 
 /// When the binlog is synced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -242,6 +243,17 @@ pub trait Jobs {
 
     /// Removes a job, if it exists.
     fn forget(&mut self, id: JobId) -> Option<StoredJob>;
+
+    /// The pause of a tube as it is now, if there is one. The binlog asks for it when it has
+    /// changed, and when it is recorded again. Times are as for [`stored`](Self::stored).
+    fn pause(&self, _tube: &TubeName) -> Option<StoredPause> {
+        None
+    }
+
+    /// Adds a pause, after all jobs. Returns false if there is no such tube.
+    fn restore_pause(&mut self, _pause: &StoredPause) -> bool {
+        false
+    }
 }
 
 impl Jobs for Engine {
@@ -257,6 +269,16 @@ impl Jobs for Engine {
 
     fn forget(&mut self, id: JobId) -> Option<StoredJob> {
         Engine::forget(self, id)
+    }
+
+    fn pause(&self, tube: &TubeName) -> Option<StoredPause> {
+        let mut pause = self.stored_pause(tube)?;
+        pause.until = pause.until + self.clock_shift;
+        Some(pause)
+    }
+
+    fn restore_pause(&mut self, pause: &StoredPause) -> bool {
+        Engine::restore_pause(self, pause)
     }
 }
 

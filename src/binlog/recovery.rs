@@ -22,8 +22,9 @@ use super::tail::{BLOCK, Prepared, Tail};
 use super::{Binlog, Failed, Jobs, Lsn, Opened, SyncMode};
 use crate::engine::StoredJob;
 use crate::lock::ContendedMutex;
-use crate::protocol::JobId;
+use crate::protocol::{JobId, Seconds};
 use crate::sync::{AtomicU64, Condvar, Mutex, OnceLock};
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
@@ -247,7 +248,7 @@ impl Opening<'_> {
         &mut self,
         segments: &'a [Found],
     ) -> Result<(LiveBytes, Option<Newest<'a>>), Error> {
-        let mut live = LiveBytes::new(JobId(1));
+        let (mut live, mut pauses) = (LiveBytes::new(JobId(1)), BTreeMap::new());
         let mut newest: Option<Newest> = None;
         for (index, found) in segments.iter().enumerate() {
             let header = found.sound_header()?;
@@ -261,7 +262,16 @@ impl Opening<'_> {
             let file = file.map_err(Error::on("write to", found.name()))?;
             let mut reader = Reader::new(found, HEADER_LEN, end)?;
             while let Some((_, record)) = reader.next_record()? {
-                replay_record(record, &mut live, self.jobs);
+                if let Record::Pause(pause) = record {
+                    live.resume(&pause.tube);
+                    pauses.remove(&pause.tube);
+                    if pause.length > Seconds(0) {
+                        live.pause(pause.tube.clone());
+                        pauses.insert(pause.tube.clone(), pause);
+                    }
+                } else {
+                    replay_record(record, &mut live, self.jobs);
+                }
             }
             live.append(reader.offset - HEADER_LEN);
             // What follows the records of the newest one was checked before.
@@ -269,6 +279,12 @@ impl Opening<'_> {
                 reader.end()?;
             }
             newest = Some((reader, file));
+        }
+        // Replay removes a job and restores it, and a pause lives as long as its tube.
+        for pause in pauses.values() {
+            if !self.jobs.restore_pause(pause) {
+                live.resume(&pause.tube);
+            }
         }
         Ok((live, newest))
     }
@@ -435,7 +451,7 @@ fn replay_record(record: Record, live: &mut LiveBytes, jobs: &mut dyn Jobs) {
                 live.delete(id, put_len(&job));
             }
         }
-        Record::Mark(_) => {}
+        Record::Mark(_) | Record::Pause(_) => {}
     }
 }
 

@@ -50,11 +50,11 @@
 
 use super::error::Error;
 use super::files::Adopted;
-use super::format::{HEADER_LEN, Header, Record, prepared_name, put_len, put_len_of};
+use super::format::{HEADER_LEN, Header, Record, pause_len, prepared_name, put_len, put_len_of};
 use super::live::LiveBytes;
 use super::storage::File;
 use super::{Jobs, Lsn};
-use crate::engine::{Change, StoredJob};
+use crate::engine::{Change, StoredJob, StoredPause};
 use crate::protocol::JobId;
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -205,7 +205,7 @@ impl Tail {
     /// Appends records of changes, which all have been made, and then does some compaction
     /// if there is much garbage.
     pub fn append(&mut self, changes: &[Change], jobs: &dyn Jobs) {
-        let garbage = changes.iter().map(|change| self.change(*change, jobs));
+        let garbage = changes.iter().map(|change| self.change(change, jobs));
         let garbage = garbage.sum();
         self.earn_compaction(garbage);
         self.compact(changes.len(), jobs, false);
@@ -213,8 +213,8 @@ impl Tail {
     }
 
     /// Appends the record of a change, and returns how many bytes became garbage.
-    fn change(&mut self, change: Change, jobs: &dyn Jobs) -> u64 {
-        match change {
+    fn change(&mut self, change: &Change, jobs: &dyn Jobs) -> u64 {
+        match *change {
             Change::Put(id) => {
                 let job = jobs.stored(id);
                 self.put(job.expect("a put is appended before its job can be deleted"));
@@ -239,6 +239,16 @@ impl Tail {
                     None => len + self.record(Record::Delete(id)),
                 }
             }
+            Change::Pause(ref tube) => {
+                let before = self.live.resume(tube);
+                let over = || Record::Pause(StoredPause::over(tube.clone()));
+                match jobs.pause(tube) {
+                    Some(pause) => self.pause(pause),
+                    None if before > 0 => return before + self.record(over()),
+                    None => {}
+                }
+                before
+            }
         }
     }
 
@@ -249,6 +259,13 @@ impl Tail {
         self.live.put(id, len);
     }
 
+    /// Appends a pause, and counts it as live in the current segment.
+    fn pause(&mut self, pause: StoredPause) {
+        let tube = pause.tube.clone();
+        self.record(Record::Pause(pause));
+        self.live.pause(tube);
+    }
+
     /// Appends a record, and returns its length. It begins a segment if it does not
     /// fit into the current one. Without a prepared segment, or a number, the current
     /// segment grows.
@@ -256,6 +273,7 @@ impl Tail {
         let len = record.len();
         let (rest, longest) = match &record {
             Record::Put(job) => (self.rest_for_puts(), put_len(job)),
+            Record::Pause(pause) => (self.rest_for_puts(), pause_len(&pause.tube)),
             _ => (self.rest(), len),
         };
         if rest < longest {
@@ -388,23 +406,33 @@ impl Tail {
             if self.credit <= 0 || bytes >= COMPACTION_BYTES * changes as u64 {
                 return;
             }
-            let Some(id) = self.live.next_in_oldest() else {
+            let len = if let Some(id) = self.live.next_in_oldest() {
+                // `None`: the job is deleted.
+                let Some(job) = jobs.stored(id) else {
+                    continue;
+                };
+                let len = put_len(&job);
+                if !self.has_room_to_move(len) {
+                    return self.live.take_back(id);
+                }
+                self.live.delete(id, len);
+                self.put(job);
+                len
+            } else if let Some(tube) = self.live.paused_in_oldest() {
+                let len = pause_len(&tube);
+                if !self.has_room_to_move(len) {
+                    return;
+                }
+                let pause = jobs.pause(&tube);
+                self.pause(pause.expect("what ends a pause is appended with it"));
+                len
+            } else {
                 // Much garbage at once can make several segments obsolete.
                 if !self.note_obsolete() || is_for_put {
                     return;
                 }
                 continue;
             };
-            // `None`: the job is deleted.
-            let Some(job) = jobs.stored(id) else {
-                continue;
-            };
-            let len = put_len(&job);
-            if !self.has_room_to_move(len) {
-                return self.live.take_back(id);
-            }
-            self.live.delete(id, len);
-            self.put(job);
             self.migrated += 1;
             self.credit = self.credit.saturating_sub_unsigned(len);
             bytes += len;

@@ -209,6 +209,16 @@ pub struct Lengths {
 /// jobs were put later.
 const FIRST_SERVER: Time = Time::from_nanos(1_193_875_200_000_000_000);
 
+/// A time of the log as it is restored now: not after the latest that it can be, and that
+/// if it was logged before the clock was first set.
+pub(super) fn restored_at(time: Time, latest: Time, now: Time) -> Time {
+    if time < FIRST_SERVER && now >= FIRST_SERVER {
+        latest
+    } else {
+        time.min(latest)
+    }
+}
+
 impl StoredJob {
     /// The lengths of its tube's name, its keys and its body.
     pub fn lengths(&self) -> Lengths {
@@ -266,13 +276,7 @@ impl StoredJob {
     pub fn restored_at(mut self, now: Time) -> StoredJob {
         let taken_for = self.key_taken_for();
         let fields = &mut self.fields;
-        let at_most = |time: Time, latest: Time| {
-            if time < FIRST_SERVER && now >= FIRST_SERVER {
-                latest
-            } else {
-                time.min(latest)
-            }
-        };
+        let at_most = |time, latest| restored_at(time, latest, now);
         match &mut fields.state {
             // It has no other time.
             StoredState::Deleted { until } => {

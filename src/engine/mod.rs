@@ -59,6 +59,7 @@ mod wheel;
 pub use connection::ConnectionId;
 pub use job::{JobFields, Lengths, StoredJob, StoredState};
 pub use time::{Shift, Time};
+pub use tube::StoredPause;
 
 use crate::protocol::document::TubeNames;
 use crate::protocol::{Body, JobId, Reply, TubeName};
@@ -147,7 +148,7 @@ pub struct Effects {
 /// ready job is no change either: after a restart the job is ready again. The end of
 /// the reservation is a change, and counts it. So after a restart `reserves` may lack
 /// the reservation that the end of the server cut short, and no other one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// A new job.
     Put(JobId),
@@ -156,6 +157,8 @@ pub enum Change {
     /// It is deleted. If its key is still taken, [`Engine::stored`] has a tombstone;
     /// when the key is free, there is another `Delete`.
     Delete(JobId, Lengths),
+    /// The pause of this tube begins, is replaced or ends.
+    Pause(TubeName),
 }
 
 /// What a timer belongs to.

@@ -32,6 +32,7 @@
 use super::connection::Wait;
 use super::job::{Job, QueueEntry, State};
 use super::slab::{ConnectionIndex, TubeIndex};
+use super::tube::Pause;
 use super::{Change, Engine, JobId, Owner, Reply, SLICE, Time};
 use crate::protocol::Event;
 use crate::protocol::command::Ask;
@@ -82,11 +83,11 @@ impl Engine {
     /// Ends those delays of a tube's jobs that are over. Ends its pause, if
     /// that is over.
     fn end_delays(&mut self, index: TubeIndex, now: Time, most_steps: usize) {
-        let tube = &mut self.tubes[index];
-        tube.timer = None;
-        if tube.pause.is_some_and(|pause| pause.until <= now) {
-            tube.pause = None;
-            self.note_unserved(index);
+        self.tubes[index].timer = None;
+        let is_over = |pause: Pause| pause.until <= now;
+        if self.effects.steps < most_steps && self.tubes[index].pause.is_some_and(is_over) {
+            self.effects.steps += 1;
+            self.set_pause(index, None);
         }
         while self.effects.steps < most_steps
             && let Some(&(until, id)) = self.tubes[index].delayed.first()

@@ -2,9 +2,10 @@
 //! tubes.
 
 use super::counts::JobCounts;
+use super::job::restored_at;
 use super::ready::ReadyQueue;
 use super::slab::{ConnectionIndex, TubeIndex};
-use super::{Engine, Owner, Time};
+use super::{Change, Engine, Owner, Time};
 use crate::protocol::{JobId, Priority, Seconds, TubeName};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -59,6 +60,28 @@ pub struct Tube {
 pub struct Pause {
     pub length: Seconds,
     pub until: Time,
+}
+
+/// A pause of a tube, as the log has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredPause {
+    /// The tube.
+    pub tube: TubeName,
+    /// How long it is in all; 0 if it is over.
+    pub length: Seconds,
+    /// When it ends.
+    pub until: Time,
+}
+
+impl StoredPause {
+    /// The end of a pause.
+    pub fn over(tube: TubeName) -> StoredPause {
+        StoredPause {
+            tube,
+            length: Seconds(0),
+            until: Time::default(),
+        }
+    }
 }
 
 impl Tube {
@@ -123,6 +146,35 @@ impl Engine {
         index
     }
 
+    /// The pause of a tube as the log must hold it, if the tube is there and paused.
+    pub fn stored_pause(&self, tube: &TubeName) -> Option<StoredPause> {
+        let Pause { length, until } = self.tubes[self.find_tube(tube)?].pause?;
+        Some(StoredPause {
+            tube: tube.clone(),
+            length,
+            until,
+        })
+    }
+
+    /// Brings back a pause of an earlier run, when all jobs are back. Returns false if there
+    /// is no such tube any more.
+    pub fn restore_pause(&mut self, pause: &StoredPause) -> bool {
+        let Some(tube) = self.find_tube(&pause.tube) else {
+            return false;
+        };
+        let (length, now) = (pause.length, self.started_at);
+        let until = restored_at(pause.until, now + length, now);
+        self.tubes[tube].pause = Some(Pause { length, until });
+        self.set_timer(Owner::Tube(tube));
+        true
+    }
+
+    /// Whether there is this tube, and no pause of it.
+    pub fn is_unpaused(&self, tube: &TubeName) -> bool {
+        let tube = self.find_tube(tube).map(|tube| &self.tubes[tube]);
+        tube.is_some_and(|tube| tube.pause.is_none())
+    }
+
     /// Removes a tube if it has no jobs and no connections. It may still have been
     /// paused, so its timer is cleared.
     pub(super) fn remove_tube_if_unused(&mut self, index: TubeIndex) {
@@ -136,6 +188,10 @@ impl Engine {
         self.tubes_by_id.remove(&tube.id);
         self.tube_names.swap_remove(tube.position);
         self.memory -= tube.name.as_str().len() as u64 + TUBE_OVERHEAD;
+        if tube.pause.is_some() {
+            self.effects.steps += 1;
+            self.record(Change::Pause(tube.name));
+        }
         if let Some(moved) = self.tube_names.get(tube.position) {
             self.tubes[self.tube_indices[moved]].position = tube.position;
         }

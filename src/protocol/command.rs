@@ -118,7 +118,7 @@ pub enum Command {
     /// Replies: `KICKED`, `NOT_FOUND`.
     KickJob(JobId),
     /// `pause-tube <tube> <delay>`: for this long, `reserve` takes no job of this
-    /// tube. Replies: `PAUSED`, `NOT_FOUND`.
+    /// tube. Replies: `PAUSED`, `NOT_FOUND`, `OUT_OF_MEMORY`.
     PauseTube(TubeName, Seconds),
 
     /// `stats`: the server, with beanstalkd's keys and no other, because some clients
@@ -169,6 +169,8 @@ pub enum Command {
     /// A `put` with something else after its numbers, or a `pause-tube` with a name that
     /// no tube can have: it is counted, and then refused with `BAD_FORMAT`.
     Malformed,
+    /// A `pause-tube` that begins a pause for which the disk has no room: `OUT_OF_MEMORY`.
+    NoRoom,
 }
 
 /// What a reserve asks for.

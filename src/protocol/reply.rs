@@ -179,6 +179,7 @@ impl Reply {
             | Reply::Buried
             | Reply::KickedCount(_)
             | Reply::Kicked
+            | Reply::Paused
             | Reply::NotFound
             | Reply::Jobs(_) => DependsOn::AllSoFar,
             Reply::Reserved(id, _) | Reply::Found(id, _) => DependsOn::PutOf(*id),

@@ -5,10 +5,10 @@
 use super::memory::MemoryPart;
 use super::outbox::{SEND_BYTES, memory, size};
 use super::shared::{Guarded, SLICE_STEPS, Shared};
-use crate::binlog::{Lsn, Room, max_put_len};
+use crate::binlog::{Lsn, Room};
 use crate::engine::{ConnectionId, Outcome, Time};
 use crate::protocol::framing::NoBody;
-use crate::protocol::{Reply, Request};
+use crate::protocol::{Command, Reply, Request};
 use crate::sync::Ordering;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -58,6 +58,8 @@ pub enum Next {
     Continue,
     /// Another time slice, when the binlog has disk space for it.
     AwaitDiskSpace,
+    /// The same, with room for a record of this length; or the next request is refused.
+    AwaitRoom(u64),
     /// Another time slice, when those clients have left that had hung up before.
     AwaitLeavers,
     /// The replies are posted: all is done, or there are many.
@@ -127,24 +129,23 @@ impl Batch {
             };
             match next {
                 Next::Continue => {}
-                Next::AwaitDiskSpace => self.await_disk_space(shared),
+                Next::AwaitDiskSpace => shared.await_disk_space(),
+                Next::AwaitRoom(len) => self.await_room(len, shared),
                 next => return next,
             }
         }
     }
 
-    /// Waits until the binlog has disk space for the next time slice. The replies
-    /// that are ready are sent with the next ones. If the disk is full, the put that comes next
-    /// is refused.
-    fn await_disk_space(&mut self, shared: &Shared) {
+    /// Waits until the binlog has room for the next request. The replies that are ready are
+    /// sent with the next ones. If the disk is full, the request is refused.
+    fn await_room(&mut self, len: u64, shared: &Shared) {
         shared.await_disk_space();
-        if let Some(binlog) = &shared.binlog
-            && let Some(Request::Body(Ok(body))) = self.requests.front()
-        {
-            let put = max_put_len(body.wire().len());
-            match binlog.make_room(put, &|work| shared.with_jobs(work)) {
-                Some(room) => self.wanted_room = Some(room),
-                None => self.requests[0] = Request::Body(Err(NoBody::NoRoom)),
+        let binlog = shared.binlog.as_ref().expect("it lacks the room");
+        self.wanted_room = binlog.make_room(len, &|work| shared.with_jobs(work));
+        if self.wanted_room.is_none() {
+            match &mut self.requests[0] {
+                Request::Command(_, command) => *command = Command::NoRoom,
+                body => *body = Request::Body(Err(NoBody::NoRoom)),
             }
         }
     }
@@ -178,9 +179,9 @@ impl Batch {
             let Some(request) = self.requests.pop_front() else {
                 break;
             };
-            if shared.lacks_room_for(state, id, &request) {
+            if let Some(len) = shared.lacks_room_for(state, id, &request) {
                 self.requests.push_front(request);
-                return Next::AwaitDiskSpace;
+                return Next::AwaitRoom(len);
             }
             if self.is_fresh && state.engine.depends_on_leavers(id, &request) {
                 self.is_fresh = false;

@@ -6,10 +6,10 @@ use super::leaving::Leaving;
 use super::memory::{MemoryPart, Trim};
 use super::outbox::Client;
 use super::{Engine, HangupList, Limits};
-use crate::binlog::{Binlog, Jobs, Lsn, max_put_len};
+use crate::binlog::{Binlog, Jobs, Lsn, max_put_len, pause_len};
 use crate::engine::{ConnectionId, Outcome, Time};
 use crate::lock::{ContendedGuard, ContendedMutex};
-use crate::protocol::{Command, Reply, Request};
+use crate::protocol::{Command, Reply, Request, Seconds};
 use crate::sync::thread::Thread;
 use crate::sync::{AtomicBool, AtomicU64, OnceLock, Ordering};
 use std::collections::BTreeMap;
@@ -156,15 +156,27 @@ impl Shared {
         binlog.is_some_and(|binlog| binlog.has_backpressure())
     }
 
-    /// Whether this is a body that will become a job, and the binlog has no disk space for
-    /// it. If it has some, and the body is put under the same hold of the lock, no other
-    /// put can take that before.
-    pub fn lacks_room_for(&self, state: &Guarded, id: ConnectionId, request: &Request) -> bool {
-        match (&self.binlog, request) {
-            (Some(binlog), Request::Body(Ok(body))) => {
-                !binlog.admits(max_put_len(body.wire().len())) && state.engine.body_becomes_job(id)
+    /// How long a record this request needs, if the binlog has no disk space for it: the body
+    /// will become a job, or a pause begins. If there is some, and this is executed under the
+    /// same hold of the lock, nobody else can take that before.
+    pub fn lacks_room_for(
+        &self,
+        state: &Guarded,
+        id: ConnectionId,
+        request: &Request,
+    ) -> Option<u64> {
+        let binlog = self.binlog.as_ref()?;
+        let lacks = |len: &u64| !binlog.admits(*len);
+        match request {
+            Request::Body(Ok(body)) => {
+                let len = Some(max_put_len(body.wire().len())).filter(lacks);
+                len.filter(|_| state.engine.body_becomes_job(id))
             }
-            _ => false,
+            Request::Command(_, Command::PauseTube(tube, length)) => {
+                let begins = *length > Seconds(0) && state.engine.is_unpaused(tube);
+                begins.then(|| pause_len(tube)).filter(lacks)
+            }
+            _ => None,
         }
     }
 

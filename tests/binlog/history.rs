@@ -2,16 +2,47 @@
 //! were acknowledged.
 
 use crate::binlog::Record;
-use crate::engine::StoredJob;
-use crate::protocol::JobId;
+use crate::engine::{StoredJob, StoredPause};
+use crate::protocol::{JobId, Seconds, TubeName};
 use std::collections::BTreeMap;
 
 pub type Jobs = BTreeMap<JobId, StoredJob>;
 
+/// What a log holds.
+#[derive(Clone, Default)]
+pub struct Held {
+    pub jobs: Jobs,
+    pub pauses: BTreeMap<TubeName, StoredPause>,
+}
+
+impl From<Jobs> for Held {
+    fn from(jobs: Jobs) -> Held {
+        Held {
+            jobs,
+            ..Held::default()
+        }
+    }
+}
+
+impl Held {
+    /// Applies a change.
+    fn apply(&mut self, entry: &Record) {
+        match entry {
+            Record::Pause(pause) if pause.length == Seconds(0) => {
+                self.pauses.remove(&pause.tube);
+            }
+            Record::Pause(pause) => {
+                self.pauses.insert(pause.tube.clone(), pause.clone());
+            }
+            _ => apply(&mut self.jobs, entry),
+        }
+    }
+}
+
 /// All changes since the log was opened, and what there was before them.
 #[derive(Clone, Default)]
 pub struct History {
-    before: Jobs,
+    before: Held,
     entries: Vec<Record>,
     /// Where in them the changes of each request begin, which are appended
     /// together.
@@ -25,10 +56,10 @@ pub struct History {
 }
 
 impl History {
-    /// A history in which nothing has happened to these jobs yet.
-    pub fn new(before: Jobs, next_id: u64) -> History {
+    /// A history in which nothing has happened to this yet.
+    pub fn new(before: impl Into<Held>, next_id: u64) -> History {
         History {
-            before,
+            before: before.into(),
             entries: Vec::new(),
             requests: Vec::new(),
             required: 0,
@@ -74,16 +105,16 @@ impl History {
     /// some or all of the entries that follow, in their order. If so, returns
     /// the number of all these entries.
     pub fn explains(&self, jobs: &Jobs) -> Option<usize> {
-        self.explains_if(|state, _| state == jobs)
+        self.explains_if(|state, _| state.jobs == *jobs)
     }
 
-    /// The same, but `is_it` compares the jobs. Its second argument are those after
+    /// The same, but `is_it` compares what is held. Its second argument is that after
     /// the whole request: a job that is moved is in the log as it is then, though
     /// other changes of that request follow.
-    pub fn explains_if(&self, is_it: impl Fn(&Jobs, &Jobs) -> bool) -> Option<usize> {
+    pub fn explains_if(&self, is_it: impl Fn(&Held, &Held) -> bool) -> Option<usize> {
         let mut state = self.before.clone();
-        let apply_all = |state: &mut Jobs, entries: &[Record]| {
-            entries.iter().for_each(|entry| apply(state, entry));
+        let apply_all = |state: &mut Held, entries: &[Record]| {
+            entries.iter().for_each(|entry| state.apply(entry));
         };
         apply_all(&mut state, &self.entries[..self.required]);
         let mut len = self.required;
@@ -96,7 +127,7 @@ impl History {
             if is_it(&state, &after) {
                 return Some(len);
             }
-            apply(&mut state, self.entries.get(len)?);
+            state.apply(self.entries.get(len)?);
             len += 1;
         }
     }
@@ -114,6 +145,6 @@ pub fn apply(jobs: &mut Jobs, entry: &Record) {
         Record::Delete(id) => {
             jobs.remove(id).unwrap();
         }
-        Record::Mark(_) => unreachable!("it is no change"),
+        Record::Mark(_) | Record::Pause(_) => unreachable!("it is no change of a job"),
     }
 }

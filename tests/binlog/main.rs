@@ -14,5 +14,6 @@ mod faults;
 mod fence;
 mod history;
 mod model;
+mod pauses;
 mod stories;
 mod takeover;

@@ -376,6 +376,42 @@ fn export7_loses_no_job_that_its_server_can_take() {
 }
 
 #[test]
+fn pauses_are_counted_shown_and_repaired_and_export7_names_those_that_it_leaves_out() {
+    let mut scene = Scene::start(&program("beanpoled"), &["-b", "jobs"]);
+    scene.tell(
+        "
+        $ beanpole put -q -t mail one; beanpole put -q -t fax two
+        $ beanpole pause mail fax 1000; beanpole pause fax 0; beanpole pause default 2000",
+    );
+    scene.end();
+    scene.tell(
+        r#"
+        $ beanpole binlog verify jobs
+        sound: <any> records, 2 jobs live, 2 pauses
+        $ beanpole binlog cat jobs | grep -o '"record":"pause".*'
+        "record":"pause","tube":"mail","length":1000,"until-ns":<number>}
+        "record":"pause","tube":"fax","length":1000,"until-ns":<number>}
+        "record":"pause","tube":"fax","length":0,"until-ns":0}
+        "record":"pause","tube":"default","length":2000,"until-ns":<number>}
+        $ beanpole binlog repair jobs new; beanpole binlog verify new
+        2
+        sound: <any> records, 2 jobs live, 2 pauses
+        $ beanpole binlog export7 jobs old
+        2
+        ! beanpole binlog: beanstalkd keeps no pauses: pause these again: default, mail"#,
+    );
+    let new = scene.folder.join("new");
+    let server = Server::start(["-b", new.to_str().expect("letters")]);
+    Scene::at(server.port()).tell(
+        "
+        $ beanpole tubes -j | grep -o 'pause.:[0-9]*'
+        pause\":2000
+        pause\":0
+        pause\":1000",
+    );
+}
+
+#[test]
 fn export7_names_the_options_that_beanstalkd_does_not_know() {
     let mut scene = Scene::start(&program("beanpoled"), &["-b", "jobs"]);
     scene.tell(

@@ -457,10 +457,13 @@ impl Model {
     }
 
     fn pause_tube(&mut self, tube: &str, seconds: u64) -> String {
-        let until = self.now + seconds * SECOND;
+        let (until, is_full) = (self.now + seconds * SECOND, self.disk_is_full);
         let Some(tube) = self.tube(tube) else {
             return "NOT_FOUND".into();
         };
+        if is_full && seconds > 0 && tube.pause.is_none() {
+            return "OUT_OF_MEMORY".into();
+        }
         tube.pauses += 1;
         tube.pause = (seconds > 0).then_some((seconds, until));
         self.serve();

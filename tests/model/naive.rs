@@ -224,12 +224,24 @@ impl Model {
             std::mem::take(&mut self.jobs),
             std::mem::take(&mut self.tombstones),
         );
-        self.restart_with(jobs, tombstones, self.last_id);
+        let pauses = self.tubes.iter().filter_map(|tube| {
+            let (seconds, until) = tube.pause?;
+            Some((tube.name.clone(), seconds, until))
+        });
+        let pauses = pauses.collect();
+        self.restart_with(jobs, tombstones, pauses, self.last_id);
     }
 
-    /// Restarts the server with these jobs and keys. None of the jobs is
+    /// Restarts the server with these jobs and keys, and with those of the pauses whose tube
+    /// has a job: of which tube each is, how long, and until when. None of the jobs is
     /// reserved.
-    pub fn restart_with(&mut self, jobs: Vec<Job>, tombstones: Vec<Tombstone>, last_id: u64) {
+    pub fn restart_with(
+        &mut self,
+        jobs: Vec<Job>,
+        tombstones: Vec<Tombstone>,
+        pauses: Vec<(String, u64, u64)>,
+        last_id: u64,
+    ) {
         let before = std::mem::take(self);
         *self = Model::new(before.now, before.max_job_size, before.max_memory);
         self.max_jobs_per_tube = before.max_jobs_per_tube;
@@ -246,6 +258,12 @@ impl Model {
             }
             self.make_tube(&job.tube);
             self.jobs.push(job);
+        }
+        for (name, seconds, until) in pauses {
+            let latest = self.now + seconds * SECOND;
+            if let Some(tube) = self.tube(&name) {
+                tube.pause = Some((seconds, until.min(latest)));
+            }
         }
     }
 

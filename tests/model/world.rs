@@ -12,9 +12,9 @@ pub use support::Random;
 
 use crate::naive::{Client, Model, SECOND, State};
 use beanpole::engine::{
-    Change, Config, ConnectionId, Engine, Outcome, StoredJob, StoredState, Time,
+    Change, Config, ConnectionId, Engine, Outcome, StoredJob, StoredPause, StoredState, Time,
 };
-use beanpole::protocol::{Framer, JobId, Reply, Request};
+use beanpole::protocol::{Framer, JobId, Reply, Request, TubeName};
 use history::History;
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -36,8 +36,9 @@ type Jobs = BTreeMap<JobId, StoredJob>;
 pub struct World {
     engine: Engine,
     model: Model,
-    /// The jobs in a log that records every change.
+    /// The jobs and pauses in a log that records every change.
     logged: Jobs,
+    pauses: BTreeMap<TubeName, StoredPause>,
     /// The connected clients.
     links: BTreeMap<Client, Link>,
     /// How many tubes the clients use, and how many jobs they put: with few,
@@ -70,6 +71,7 @@ impl World {
             engine: engine(&model),
             model,
             logged: Jobs::new(),
+            pauses: BTreeMap::new(),
             links: BTreeMap::new(),
             tubes: *random.choose(&[1, 2, 3, speech::TUBES.len()]),
             most_jobs: *random.choose(&[2, 5, 25]),
@@ -182,6 +184,11 @@ impl World {
         for stored in self.logged.values() {
             engine.restore(stored.clone());
         }
+        for pause in self.pauses.values() {
+            engine.restore_pause(pause);
+        }
+        self.pauses
+            .retain(|tube, _| engine.stored_pause(tube).is_some());
         engine.set_next_id(self.engine.next_id());
         self.engine = engine;
         // Stored jobs still have delays that have ended: the clock ends them again.
@@ -410,6 +417,11 @@ impl World {
                         self.logged.insert(id, stored);
                     }
                 }
+                Change::Pause(ref tube) => {
+                    self.pauses.remove(tube);
+                    let pause = self.engine.stored_pause(tube);
+                    self.pauses.extend(pause.map(|pause| (tube.clone(), pause)));
+                }
                 Change::Delete(id, _) => {
                     self.logged.remove(&id).expect("a job in the log");
                     // If its key is still taken, something is left of it.
@@ -422,6 +434,9 @@ impl World {
 
     /// The stored jobs are those in the model.
     fn check_kept(&self) {
+        for pause in self.pauses.values() {
+            assert_eq!(self.engine.stored_pause(&pause.tube).as_ref(), Some(pause));
+        }
         let keys = self.engine.tombstone_count();
         assert_eq!(self.logged.len(), self.engine.job_count() + keys);
         for (&id, stored) in &self.logged {

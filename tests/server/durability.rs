@@ -185,6 +185,90 @@ fn clients_that_do_not_read_take_no_room_on_the_disk() {
     });
 }
 
+/// A line of what the server says of a tube.
+fn of_tube(client: &mut Client, tube: &str, key: &str) -> Option<String> {
+    client.send(format!("stats-tube {tube}\r\n"));
+    let (_, stats) = client.reply().expect("an answer");
+    let stats = String::from_utf8(stats?).expect("text");
+    let line = stats.lines().find_map(|line| line.strip_prefix(key));
+    Some(line.expect("the key").to_owned())
+}
+
+/// A nightly upgrade must not resume what a person has stopped.
+#[test]
+fn a_pause_outlives_a_restart_and_ends_with_its_tube() {
+    let directory = Folder::new();
+    let start = || Server::start(["-b", directory.text(), "-f", "0"]);
+    let server = start();
+    let mut client = server.connect();
+    client.exchange("use mail", "USING mail");
+    client.exchange("put 0 0 60 3\r\njob", "INSERTED 1");
+    client.exchange("pause-tube mail 1000", "PAUSED");
+    client.exchange("watch empty", "WATCHING 2");
+    client.exchange("pause-tube empty 1000", "PAUSED");
+    server.signal(Signal::SIGKILL);
+    server.wait();
+
+    let server = start();
+    let mut client = server.connect();
+    let pause = |client: &mut Client, tube: &str| of_tube(client, tube, "pause: ");
+    assert_eq!(pause(&mut client, "mail").as_deref(), Some("1000"));
+    assert_eq!(pause(&mut client, "empty"), None);
+    client.exchange("watch mail", "WATCHING 2");
+    client.exchange("reserve-with-timeout 0", "TIMED_OUT");
+    client.exchange("pause-tube mail 0", "PAUSED");
+    client.exchange("pause-tube default 500", "PAUSED");
+    // Neither does an end in order end a pause, nor draining.
+    server.signal(Signal::SIGUSR1);
+    client.exchange("put 0 0 60 3\r\njob", "DRAINING");
+    client.exchange("pause-tube default 600", "PAUSED");
+    assert_eq!(server.stop().code(), Some(0));
+
+    let server = start();
+    let mut client = server.connect();
+    assert_eq!(pause(&mut client, "mail").as_deref(), Some("0"));
+    assert_eq!(pause(&mut client, "default").as_deref(), Some("600"));
+}
+
+#[test]
+fn a_full_disk_refuses_a_new_pause_and_no_other_one() {
+    on_a_small_disk(|path| {
+        let start = || Server::start(["-b", path, "-s", "65536"]);
+        let server = start();
+        let mut client = server.connect();
+        let mut count = 0;
+        let put = format!("put 0 0 60 1500\r\n{}", "x".repeat(1500));
+        while client
+            .ask(&format!("use tube-{count}"))
+            .starts_with("USING")
+            && client.ask(&put).starts_with("INSERTED")
+        {
+            count += 1;
+        }
+        assert!(count > 300, "{count}");
+        let mut ask = |tube: u32, length| client.ask(&format!("pause-tube tube-{tube} {length}"));
+        let refused = (0..count).find(|tube| ask(*tube, 1000) != "PAUSED");
+        let refused = refused.expect("there is no room for so many");
+        assert!(refused > 0);
+        assert_eq!(ask(refused, 1000), "OUT_OF_MEMORY");
+        assert_eq!(ask(refused, 0), "PAUSED");
+        for tube in 0..refused {
+            assert_eq!(ask(tube, 2000), "PAUSED");
+        }
+        assert_eq!(ask(0, 0), "PAUSED");
+        let key = "cmd-pause-tube: ";
+        let said = of_tube(&mut client, &format!("tube-{refused}"), key);
+        assert_eq!(said.as_deref(), Some("1"), "only the pause of 0 seconds");
+        assert_eq!(server.stop().code(), Some(0));
+        let server = start();
+        let mut client = server.connect();
+        for (tube, pause) in [(0, "0"), (1, "2000"), (refused - 1, "2000"), (refused, "0")] {
+            let found = of_tube(&mut client, &format!("tube-{tube}"), "pause: ");
+            assert_eq!(found.as_deref(), Some(pause), "{tube} of {refused}");
+        }
+    });
+}
+
 /// Makes jobs in all states; returns which there are.
 fn live(client: &mut Client) -> Vec<u64> {
     for id in 1..=300 {

@@ -1,6 +1,6 @@
 //! What a log holds, as the naive model has it.
 
-use crate::engine::{StoredJob, StoredState};
+use crate::engine::{StoredJob, StoredPause, StoredState};
 use crate::protocol::JobId;
 use crate::simulator::naive::{Job, Options, State, Tombstone};
 
@@ -44,6 +44,12 @@ pub fn in_the_model(stored: StoredJob) -> Job {
             }
         }),
     }
+}
+
+/// A pause, as the model has it.
+pub fn pause_in_the_model(pause: StoredPause) -> (String, u64, u64) {
+    let (length, until) = (pause.length.0.into(), pause.until.as_nanos());
+    (pause.tube.to_string(), length, until)
 }
 
 /// What is left of a deleted job, as the model has it.

@@ -7,12 +7,12 @@ use crate::command::{Invocation, Run};
 use crate::failure::{Failure, Outcome, Status, plain};
 use crate::inspection::{Finding, Inspection};
 use crate::text::json::{self, Json, json};
-use crate::text::{Output, complain, counted, print};
+use crate::text::{Output, complain, counted, listed, print};
 use beanpole::binlog::import::{self, their_name};
-use beanpole::binlog::{Binlog as Log, Error, Options, Record, SyncMode, put_len};
-use beanpole::engine::{Change, JobFields, StoredJob, StoredState};
+use beanpole::binlog::{Binlog as Log, Error, Jobs, Options, Record, SyncMode, pause_len, put_len};
+use beanpole::engine::{Change, JobFields, StoredJob, StoredPause, StoredState};
 use beanpole::protocol::jobs::COUNTERS;
-use beanpole::protocol::{Body, JobId};
+use beanpole::protocol::{Body, JobId, Seconds, TubeName};
 use clap::{Args, ValueEnum, ValueHint};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
@@ -72,8 +72,12 @@ fn verify(inspection: &Inspection, dir: &Path) -> Outcome {
         ))?;
     }
     let verdict = if live.is_sound() { "sound" } else { "damaged" };
+    let pauses = match live.pauses.len() as u64 {
+        0 => String::new(),
+        pauses => format!(", {}", counted(pauses, "pause")),
+    };
     output.line(format_args!(
-        "{verdict}: {}, {}, {} live",
+        "{verdict}: {}, {}, {} live{pauses}",
         counted(live.files, "file"),
         counted(live.records, "record"),
         counted(live.there().count() as u64, "job"),
@@ -131,6 +135,10 @@ fn record_line(finding: &Finding) -> Option<Json> {
         }
         Ok(Record::Delete(id)) => json!({"record": "delete", "id": id.0}),
         Ok(Record::Mark(oldest)) => json!({"record": "mark", "oldest": oldest}),
+        Ok(Record::Pause(pause)) => json!({
+            "record": "pause", "tube": pause.tube.as_str(), "length": pause.length.0,
+            "until-ns": pause.until.as_nanos(),
+        }),
         Err(id) => json!({"record": "not whole", "id": id.0}),
     };
     let mut placed = json!({"file": at.name(), "offset": at.offset});
@@ -158,6 +166,7 @@ fn add_state(line: &mut Json, fields: &JobFields) {
 #[derive(Default)]
 struct Live {
     jobs: BTreeMap<JobId, StoredJob>,
+    pauses: BTreeMap<TubeName, StoredPause>,
     /// Jobs that live according to a record, but no record has their content.
     unknown: BTreeSet<JobId>,
     /// The highest id in a record.
@@ -211,6 +220,10 @@ fn read(
         .collect();
     live.highest = live.highest.max(theirs.highest);
     live.jobs.extend(theirs.jobs);
+    // A tube without jobs is forgotten with its pause.
+    let tubes: BTreeSet<_> = live.there().map(|job| job.tube.clone()).collect();
+    let is_there = |tube: &TubeName| tubes.contains(tube) || *tube == TubeName::default();
+    live.pauses.retain(|tube, _| is_there(tube));
     Ok(live)
 }
 
@@ -260,8 +273,33 @@ impl Live {
                 self.unknown.remove(&id);
                 self.jobs.remove(&id);
             }
+            Record::Pause(pause) => {
+                self.pauses.remove(&pause.tube);
+                if pause.length > Seconds(0) {
+                    self.pauses.insert(pause.tube.clone(), pause);
+                }
+            }
             Record::Mark(_) => {}
         }
+    }
+}
+
+/// What a log of ours asks for when it is written.
+impl Jobs for Live {
+    fn stored(&self, id: JobId) -> Option<StoredJob> {
+        self.jobs.stored(id)
+    }
+
+    fn restore(&mut self, job: StoredJob) {
+        self.jobs.restore(job);
+    }
+
+    fn forget(&mut self, id: JobId) -> Option<StoredJob> {
+        self.jobs.forget(id)
+    }
+
+    fn pause(&self, tube: &TubeName) -> Option<StoredPause> {
+        self.pauses.get(tube).cloned()
     }
 }
 
@@ -359,10 +397,15 @@ fn repair(inspection: &Inspection, live: Live, new: &Path) -> Outcome<usize> {
     };
     let count = live.there().count();
     // Files are made as they fill up, and what was appended is written then.
-    for (id, job) in &live.jobs {
-        let room = log.make_room_to_copy(put_len(job));
-        room.map_err(|_| failed())?;
-        log.append(&[Change::Put(*id)], &live.jobs);
+    let puts = live
+        .jobs
+        .iter()
+        .map(|(id, job)| (put_len(job), Change::Put(*id)));
+    let pauses = live.pauses.keys();
+    let pauses = pauses.map(|tube| (pause_len(tube), Change::Pause(tube.clone())));
+    for (len, change) in puts.chain(pauses) {
+        log.make_room_to_copy(len).map_err(|_| failed())?;
+        log.append(&[change], &live);
     }
     // A server must not give an id twice, even if its job is deleted.
     let next = inspection.next_id().0.max(live.highest.saturating_add(1));
@@ -415,6 +458,13 @@ fn export(_: &Inspection, live: Live, new: &Path) -> Outcome<usize> {
         complain!(
             "beanstalkd knows no options of a put: {have} of the jobs lose theirs (idp, con, try), \
              and {keys} keys of deleted jobs are no longer taken"
+        );
+    }
+    if !live.pauses.is_empty() {
+        let tubes: Vec<_> = live.pauses.keys().collect();
+        complain!(
+            "beanstalkd keeps no pauses: pause these again: {}",
+            listed(&tubes)
         );
     }
     Ok(jobs.len())

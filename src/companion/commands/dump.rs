@@ -13,10 +13,11 @@ use crate::remote::tubes::stats_of;
 use crate::remote::{NewJob, Scope, State, Writer};
 use crate::signals::interrupts;
 use crate::text::json::{Json, json};
-use crate::text::{Output, Progress, WholeFile, complain, jobs, listed, print};
+use crate::text::{Output, Progress, WholeFile, complain, jobs, print};
 use crate::values::parse;
 use beanpole::protocol::TubeName;
 use clap::{Args, ValueHint};
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 use std::io::ErrorKind;
@@ -51,7 +52,15 @@ impl Run for Dump {
             None => output.json(&line),
         };
         let server = client.address.to_string();
-        write(json!({"beanpole-dump": DUMP_VERSION, "server": server, "version": version}))?;
+        let found = stats_of(&mut client, &tubes)?.into_iter();
+        let pauses = found.map(|(tube, facts)| (tube.to_string(), facts.number("pause-time-left")));
+        let pauses: BTreeMap<_, _> = pauses.filter(|(_, left)| *left > 0).collect();
+        let mut start =
+            json!({"beanpole-dump": DUMP_VERSION, "server": server, "version": version});
+        if !pauses.is_empty() {
+            start["pauses"] = json!(pauses);
+        }
+        write(start)?;
         let mut progress = Progress::new("dumping", Some(ids.len() as u64));
         let mut count = 0u64;
         for some in ids.chunks(MOST) {
@@ -67,15 +76,6 @@ impl Run for Dump {
         match file {
             Some(file) => file.finish()?,
             None => output.sync()?,
-        }
-        let mut found = stats_of(&mut client, &tubes)?;
-        found.retain(|(_, facts)| facts.number("pause-time-left") > 0);
-        let paused: Vec<_> = found.iter().map(|(tube, _)| tube).collect();
-        if !paused.is_empty() {
-            complain!(
-                "a dump has no pauses: pause these where it is loaded: {}",
-                listed(&paused)
-            );
         }
         Ok(status)
     }
@@ -229,8 +229,12 @@ impl Loading {
         let (number, line) = (self.source.number, Line::read(&text));
         if number == 1 {
             match line {
-                Ok(Line::Start(DUMP_VERSION)) => return Ok(Next::Job),
-                Ok(Line::Start(other)) => {
+                Ok(Line::Start(DUMP_VERSION, pauses)) => {
+                    let is_theirs = self.tube.is_none();
+                    let pauses = if is_theirs { pauses } else { Vec::new() };
+                    return self.writer.pause(pauses).map(|()| Next::Job);
+                }
+                Ok(Line::Start(other, _)) => {
                     let known = format!("only {DUMP_VERSION} is known");
                     return self.refused(&format!("a dump of version {other}: {known}"));
                 }
@@ -272,7 +276,7 @@ impl Loading {
                 body.len(),
                 self.largest
             )),
-            Ok(Line::Start(_)) => Next::Fault("a dump begins here".into()),
+            Ok(Line::Start(..)) => Next::Fault("a dump begins here".into()),
             Err(reason) => Next::Fault(reason),
         })
     }

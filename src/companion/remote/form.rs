@@ -6,7 +6,7 @@
 //! is in base64. A dump has such lines between its own first and last one:
 //!
 //! ```text
-//! {"beanpole-dump":1,"server":"127.0.0.1:11300","version":"1.12"}
+//! {"beanpole-dump":1,"server":"127.0.0.1:11300","version":"1.12","pauses":{"mail":3600}}
 //! {"id":1,"tube":"default","state":"ready","pri":0,…,"body":"text"}
 //! {"id":2,"tube":"default","state":"buried","pri":0,…,"body64":"AP8="}
 //! {"beanpole-dump-end":1,"jobs":2}
@@ -20,6 +20,7 @@ use crate::text::{Output, beginning, cannot_read, open, output, row, shown, span
 use beanpole::protocol::{JobId, Priority, PutOptions, Seconds, TubeName};
 use clap::Args;
 use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read};
 
@@ -119,8 +120,8 @@ pub const DUMP_VERSION: u64 = 1;
 
 /// A line of JSON about a job, or the first or the last one of a dump.
 pub enum Line {
-    /// The version of the format.
-    Start(u64),
+    /// The version of the format, and the tubes that are paused, each for so many seconds.
+    Start(u64, Vec<(TubeName, Seconds)>),
     /// How many jobs are before it, if it says so.
     End(Option<u64>),
     Job(NewJob),
@@ -131,6 +132,8 @@ pub enum Line {
 #[serde(rename_all = "kebab-case")]
 struct Keys {
     beanpole_dump: Option<u64>,
+    #[serde(default)]
+    pauses: BTreeMap<String, u32>,
     beanpole_dump_end: Option<u64>,
     jobs: Option<u64>,
     tube: Option<String>,
@@ -150,7 +153,14 @@ impl Line {
     pub fn read(line: &[u8]) -> Result<Line, String> {
         let keys: Keys = json::parse(line)?;
         if let Some(version) = keys.beanpole_dump {
-            return Ok(Line::Start(version));
+            let pauses = keys.pauses.iter();
+            let pauses = pauses
+                .map(|(name, left)| Some((TubeName::parse(name.as_bytes())?, Seconds(*left))));
+            let pauses = pauses.collect::<Option<_>>();
+            return Ok(Line::Start(
+                version,
+                pauses.ok_or("'pauses' names no tube")?,
+            ));
         }
         if keys.beanpole_dump_end.is_some() {
             return Ok(Line::End(keys.jobs));

@@ -89,6 +89,19 @@ impl Writer {
         }
     }
 
+    /// Pauses these tubes for so long, before they get jobs: until then, that this connection
+    /// watches them keeps them.
+    pub fn pause(&mut self, pauses: Vec<(TubeName, Seconds)>) -> Outcome<()> {
+        if pauses.is_empty() {
+            return Ok(());
+        }
+        let tubes: Vec<_> = pauses.iter().map(|(tube, _)| tube.clone()).collect();
+        self.client.watch_only(&tubes)?;
+        let line = |(tube, left): &(TubeName, Seconds)| format!("pause-tube {tube} {}", left.0);
+        let done = |_, line: &str, reply: Reply| reply.is_done(line).map(drop);
+        self.client.each(pauses, line, done)
+    }
+
     /// Says how many jobs have lost their options, if any.
     pub fn say_what_is_lost(&self) {
         if self.without_options > 0 {

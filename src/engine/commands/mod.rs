@@ -102,6 +102,7 @@ impl Engine {
             Command::KickJob(id) => self.kick_job(id, now)?,
             Command::PauseTube(tube, length) => self.pause_tube(&tube, length, now)?,
             Command::Malformed => Reply::BadFormat,
+            Command::NoRoom => Reply::OutOfMemory,
             Command::Stats => self.stats(),
             Command::ListServerStats => self.list_server_stats(),
             Command::StatsJob(id) => self.stats_job(id, now)?,

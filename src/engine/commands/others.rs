@@ -2,9 +2,9 @@
 
 use crate::engine::connection::{Kick, Unfinished};
 use crate::engine::job::State;
-use crate::engine::slab::ConnectionIndex;
+use crate::engine::slab::{ConnectionIndex, TubeIndex};
 use crate::engine::tube::Pause;
-use crate::engine::{Engine, Outcome, Owner, Time};
+use crate::engine::{Change, Engine, Outcome, Owner, Time};
 use crate::protocol::{Event, JobId, Reply, Seconds, TubeName};
 
 /// How many jobs a long kick changes in one time slice. It is few, because a full
@@ -84,10 +84,23 @@ impl Engine {
         let tube = self.find_tube(name)?;
         let until = now + length;
         self.tubes[tube].pauses += 1;
-        self.tubes[tube].pause = (length > Seconds(0)).then_some(Pause { length, until });
+        self.set_pause(
+            tube,
+            (length > Seconds(0)).then_some(Pause { length, until }),
+        );
         self.set_timer(Owner::Tube(tube));
-        self.note_unserved(tube);
         self.serve(now);
         Some(Reply::Paused)
+    }
+
+    /// Begins, replaces or ends a pause. The caller sets the tube's timer, and serves.
+    pub(in crate::engine) fn set_pause(&mut self, index: TubeIndex, pause: Option<Pause>) {
+        let tube = &mut self.tubes[index];
+        let before = std::mem::replace(&mut tube.pause, pause);
+        if before.is_some() || pause.is_some() {
+            let name = tube.name.clone();
+            self.record(Change::Pause(name));
+        }
+        self.note_unserved(index);
     }
 }

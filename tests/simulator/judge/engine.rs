@@ -3,9 +3,9 @@
 
 use super::{Event, see};
 use crate::binlog::Jobs;
-use crate::engine::{Change, Config, ConnectionId, Outcome, StoredJob, Time};
+use crate::engine::{Change, Config, ConnectionId, Outcome, StoredJob, StoredPause, Time};
 use crate::protocol::framing::NoBody;
-use crate::protocol::{Command, JobId, Reply, Request};
+use crate::protocol::{Command, JobId, Reply, Request, TubeName};
 use std::ops::{Deref, DerefMut};
 
 pub type Real = crate::engine::Engine;
@@ -92,6 +92,8 @@ pub enum Asked {
     Line,
     /// A body, or why there is none.
     Body(Option<NoBody>),
+    /// The line of a pause for which the disk has no room.
+    NoRoom,
     Quit,
     /// A time slice more for the last line.
     Continue,
@@ -102,6 +104,7 @@ impl Asked {
         match request {
             Request::Continue => Asked::Continue,
             Request::Command(_, Command::Quit) | Request::Http => Asked::Quit,
+            Request::Command(_, Command::NoRoom) => Asked::NoRoom,
             Request::Body(body) => Asked::Body(body.as_ref().err().copied()),
             _ => Asked::Line,
         }
@@ -120,5 +123,13 @@ impl Jobs for Engine {
 
     fn forget(&mut self, id: JobId) -> Option<StoredJob> {
         Jobs::forget(&mut self.0, id)
+    }
+
+    fn pause(&self, tube: &TubeName) -> Option<StoredPause> {
+        Jobs::pause(&self.0, tube)
+    }
+
+    fn restore_pause(&mut self, pause: &StoredPause) -> bool {
+        Jobs::restore_pause(&mut self.0, pause)
     }
 }

@@ -1,9 +1,9 @@
 //! What a process leaves on the disk, and what the next one must find there.
 
 use super::Judge;
-use crate::engine::{StoredJob, StoredState, Time};
-use crate::protocol::JobId;
-use crate::simulator::history::{History, Jobs};
+use crate::engine::{StoredJob, StoredPause, StoredState, Time};
+use crate::protocol::{JobId, TubeName};
+use crate::simulator::history::{Held, History, Jobs};
 use crate::simulator::world;
 use std::cell::RefCell;
 use std::time::Duration;
@@ -48,11 +48,11 @@ impl Legacy {
         }
     }
 
-    /// The next process has found these jobs, and begins.
-    pub(super) fn begin(&mut self, jobs: &Jobs, next_id: JobId) {
-        self.check(jobs, next_id);
+    /// The next process has found this, and begins.
+    pub(super) fn begin(&mut self, held: &Held, next_id: JobId) {
+        self.check(held, next_id);
         *self = Legacy {
-            history: History::new(jobs.clone(), next_id.0),
+            history: History::new(held.clone(), next_id.0),
             durable: 0,
             has_started: true,
             may_be_torn: false,
@@ -106,9 +106,9 @@ impl Legacy {
             durable,
             ended_at,
             // If it stalled between reading its two clocks, it believed that one had been
-            // set. If no job is left, no earlier time matters.
+            // set. If no job and no pause is left, no earlier time matters.
             knows_times: self.knows_times && !world::stalled_after(0)
-                || is_closed && judge.jobs.is_empty(),
+                || is_closed && judge.jobs.is_empty() && judge.paused.is_empty(),
             may_be_torn: world::has_lost_sync(),
             has_lost_sync: self.has_lost_sync || world::has_lost_sync(),
             ..self
@@ -150,7 +150,8 @@ impl Legacy {
         self.knows_times &= time >= self.ended_at;
     }
 
-    fn check(&self, jobs: &Jobs, next_id: JobId) {
+    fn check(&self, held: &Held, next_id: JobId) {
+        let jobs = &held.jobs;
         let least = self.history.least_next_id();
         assert!(next_id.0 >= least, "id {next_id} comes again");
         let all_settled = |jobs: &Jobs| {
@@ -170,25 +171,44 @@ impl Legacy {
                     is_same(job, told) || job.fields.id == told.fields.id && is_later(job)
                 })
         };
-        let explained = self
-            .history
-            .explains_if(|jobs, later| are_same(&all_settled(jobs), &all_settled(later)));
+        let pauses = self.pauses(held);
+        let explained = self.history.explains_if(|told, later| {
+            are_same(&all_settled(&told.jobs), &all_settled(&later.jobs))
+                && pauses == self.pauses(told)
+        });
         if explained.is_none() {
             let there = RefCell::new(None);
-            self.history.explains_if(|jobs, _| {
-                let ids = || jobs.keys().copied().collect::<Vec<_>>();
+            self.history.explains_if(|told, _| {
+                let ids = || told.jobs.keys().copied().collect::<Vec<_>>();
                 there.borrow_mut().get_or_insert_with(ids);
                 false
             });
             let ids: Vec<_> = jobs.keys().copied().collect();
             panic!(
-                "at no moment after what was told were the jobs as they are: found {ids:?}, \
-                 told {:?} and {} of {} changes",
+                "at no moment after what was told were the jobs and pauses as they are: found \
+                 {ids:?} and {pauses:?}, told {:?} and {} of {} changes",
                 there.borrow(),
                 self.history.required,
                 self.history.len()
             );
         }
+    }
+}
+
+impl Legacy {
+    /// The pauses of the tubes that have jobs.
+    fn pauses(&self, held: &Held) -> Vec<StoredPause> {
+        let jobs = || held.jobs.values().filter(|job| !job.is_deleted());
+        let has_jobs = |tube: &TubeName| jobs().any(|job| job.tube == *tube);
+        let is_there = |tube: &TubeName| *tube == TubeName::default() || has_jobs(tube);
+        let pauses = held.pauses.values().filter(|pause| is_there(&pause.tube));
+        let timeless = |mut pause: StoredPause| {
+            if !self.knows_times {
+                pause.until = Time::default();
+            }
+            pause
+        };
+        pauses.cloned().map(timeless).collect()
     }
 }
 

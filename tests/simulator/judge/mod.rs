@@ -16,18 +16,18 @@ pub use legacy::{Degree, Legacy, WRITTEN_WITHIN};
 pub use told::next_reply;
 
 use crate::binlog::Record;
-use crate::engine::{Change, ConnectionId, Outcome, StoredJob, StoredState, Time};
+use crate::engine::{Change, ConnectionId, Outcome, StoredJob, StoredPause, StoredState, Time};
 use crate::protocol::framing::NoBody;
-use crate::protocol::{Body, JobId, Reply};
-use crate::simulator::history::{History, Jobs, apply};
+use crate::protocol::{Body, JobId, Reply, TubeName};
+use crate::simulator::history::{Held, History, Jobs, apply};
 use crate::simulator::naive::{self, Model};
 use crate::simulator::plan::Plan;
-use crate::simulator::stored::{in_the_model, tombstone_in_the_model};
+use crate::simulator::stored::{in_the_model, pause_in_the_model, tombstone_in_the_model};
 use crate::simulator::stream::Peer;
 use crate::simulator::{threads, world};
 use engine::{Asked, Done};
 use std::cell::RefCell;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::num::NonZeroUsize;
 use std::time::Duration;
 use told::Expected;
@@ -104,6 +104,7 @@ struct Judge {
     links: BTreeMap<u64, usize>,
     callers: Vec<Caller>,
     jobs: Jobs,
+    paused: BTreeSet<TubeName>,
     history: History,
     /// When each change was made.
     times: Vec<u64>,
@@ -145,7 +146,14 @@ pub fn begin(legacy: &mut Legacy, engine: &Engine, next_id: JobId, now: Time, pl
     let jobs: Jobs = ids
         .filter_map(|id| Some((id, copy_of(engine.stored(id)?))))
         .collect();
-    legacy.begin(&jobs, next_id);
+    let tubes = jobs.values().map(|job| job.tube.clone());
+    let tubes: BTreeSet<_> = tubes.chain([TubeName::default()]).collect();
+    let pauses = tubes.iter().filter_map(|tube| engine.stored_pause(tube));
+    let held = Held {
+        jobs: jobs.clone(),
+        pauses: pauses.map(|pause| (pause.tube.clone(), pause)).collect(),
+    };
+    legacy.begin(&held, next_id);
     let config = &engine.config;
     let mut model = Model::new(
         now.as_nanos(),
@@ -158,6 +166,11 @@ pub fn begin(legacy: &mut Legacy, engine: &Engine, next_id: JobId, now: Time, pl
     model.restart_with(
         there.into_iter().map(in_the_model).collect(),
         tombstones.into_iter().map(tombstone_in_the_model).collect(),
+        held.pauses
+            .clone()
+            .into_values()
+            .map(pause_in_the_model)
+            .collect(),
         next_id.0 - 1,
     );
     JUDGE.set(Some(Judge {
@@ -176,6 +189,7 @@ pub fn begin(legacy: &mut Legacy, engine: &Engine, next_id: JobId, now: Time, pl
         callers: Vec::new(),
         history: legacy.history.clone(),
         jobs,
+        paused: held.pauses.into_keys().collect(),
         times: Vec::new(),
         put_at: BTreeMap::new(),
     }));
@@ -397,7 +411,10 @@ impl Judge {
                 self.model.disk_is_full = refused == Some(NoBody::NoRoom);
                 self.model.body(client, &said);
             }
-            Asked::Line => self.model.line(client, &said),
+            Asked::Line | Asked::NoRoom => {
+                self.model.disk_is_full = matches!(asked, Asked::NoRoom);
+                self.model.line(client, &said);
+            }
         }
         Some((at, said))
     }
@@ -414,7 +431,18 @@ impl Judge {
 
     /// Adds what the engine has changed to the history.
     fn note(&mut self, change: &Change, done: &Done<'_>) {
-        let (Change::Put(id) | Change::Update(id) | Change::Delete(id, _)) = *change;
+        let id = match change {
+            Change::Put(id) | Change::Update(id) | Change::Delete(id, _) => *id,
+            Change::Pause(tube) => {
+                let pause = done.engine.stored_pause(tube);
+                self.paused.remove(tube);
+                self.paused
+                    .extend(pause.as_ref().map(|pause| pause.tube.clone()));
+                let pause = pause.unwrap_or_else(|| StoredPause::over(tube.clone()));
+                self.history.push(Record::Pause(pause));
+                return self.times.push(world::wall_clock());
+            }
+        };
         let record = match (change, done.engine.stored(id)) {
             (Change::Put(_), Some(job)) => Record::Put(copy_of(job)),
             (Change::Update(_), Some(job)) => Record::Update(job.fields),
@@ -422,7 +450,7 @@ impl Judge {
             (Change::Delete(..), Some(rest)) => Record::Put(rest),
             (Change::Delete(..), None) => Record::Delete(id),
             // The job was deleted since. Its deletion comes later.
-            (_, None) => return,
+            (_, None) | (Change::Pause(_), _) => return,
         };
         apply(&mut self.jobs, &record);
         self.history.push(record);

@@ -97,7 +97,8 @@ impl Judge {
     }
 
     pub fn no_put_is_refused_that_has_room(&self, number: usize, asked: &Asked) {
-        if !matches!(asked, Asked::Body(Some(NoBody::NoRoom))) || self.max_memory.is_some() {
+        let is_body = matches!(asked, Asked::Body(Some(NoBody::NoRoom)));
+        if !matches!(asked, Asked::NoRoom) && (!is_body || self.max_memory.is_some()) {
             return;
         }
         let caller = &self.callers[number];
@@ -209,7 +210,7 @@ impl Judge {
         };
         match reply.split_whitespace().collect::<Vec<_>>()[..] {
             [
-                "INSERTED" | "DELETED" | "RELEASED" | "BURIED" | "KICKED" | "NOT_FOUND",
+                "INSERTED" | "DELETED" | "RELEASED" | "BURIED" | "KICKED" | "PAUSED" | "NOT_FOUND",
                 ..,
             ] => self.history.len(),
             ["RESERVED" | "FOUND", id, ..] => put_of(id),
