@@ -139,7 +139,7 @@ fn why_check_and_top_name_a_job_that_makes_workers_crash() {
         lose_a_worker();
         scene.tell(
             "
-            $ beanpole check --tries-max 2 -t mail
+            $ beanpole check --limit tries=2 -t mail
             BEANSTALK OK: ready 1, reserved 0, delayed 1, buried 0, tries 2 of job 2, workers 1, answer <number>us | <any> 'tries'=2;;2;0 'workers'=1;;;0 <any>",
         );
         lose_a_worker();
@@ -148,7 +148,7 @@ fn why_check_and_top_name_a_job_that_makes_workers_crash() {
             $ beanpole why
             mail: Job 2 was reserved 3 times, and each time the worker was lost or took too long: 'beanpole ls mail --tries 3' lists such jobs. Its worker holds no job of it and does not ask for one; 1 job is ready.
             [1]
-            $ beanpole check --tries-max 2 -t mail
+            $ beanpole check --limit tries=2 -t mail
             BEANSTALK CRITICAL: tries 3 of job 2 (limit 2) | <any>
             [2]
             $ COLUMNS=150 beanpole top -i 0.01 | grep -o 'job 2 fails.*'
@@ -227,7 +227,7 @@ fn a_producer_that_puts_into_default_is_no_worker() {
             [1]
             $ COLUMNS=120 beanpole top -i 10ms | grep -o 'nobody watches'
             nobody watches
-            $ beanpole check -t default --workers-min 1 | grep -o 'workers.*)'
+            $ beanpole check -t default --limit workers=1 | grep -o 'workers.*)'
             workers 0 (limit 1)
             $ beanpole metrics | grep 'watching_connections{tube=\"default\"' | cut -d ' ' -f 2
             0",

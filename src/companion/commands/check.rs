@@ -2,46 +2,53 @@
 //! Nagios.
 //!
 //! The line of `check` has the figures after a bar. The statuses are 0 OK, 1 WARNING,
-//! 2 CRITICAL, 3 UNKNOWN. A limit is `CRITICAL` or `WARNING,CRITICAL`. There is no limit of
-//! pauses, of watchers or of the oldest job: whatever keeps ready jobs from being done, the
-//! age of the next one grows, and `why` names the reason.
+//! 2 CRITICAL, 3 UNKNOWN. Each figure may have limits. There is none of pauses, of watchers
+//! or of the oldest job: whatever keeps ready jobs from being done, the age of the next one
+//! grows, and `why` names the reason.
 
 use crate::command::{Invocation, Run};
 use crate::failure::{Failure, Outcome, Status};
-use crate::remote::client::ask_all;
+use crate::remote::client::{PATIENCE, ask_all};
 use crate::remote::trouble::is_full;
-use crate::remote::{Client, Facts, Pattern, Patterns, Refusal, Sample, Server, State};
+use crate::remote::{Client, Pattern, Patterns, Refusal, Sample, Server, State};
 use crate::text::{listed, print};
 use crate::values::{Parse, parse};
 use beanpole::protocol::Seconds;
-use clap::{Args, value_parser};
+use clap::Args;
+use std::cmp::Reverse;
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 #[derive(Args)]
 pub struct Check {
     /// only this tube; may be repeated (default: the whole server)
     #[arg(short = 't', long = "tube", value_name = "TUBE", value_parser = parse::<Pattern>)]
     tubes: Vec<Pattern>,
-    /// warning and critical limit of ready jobs
-    #[arg(long, value_name = "[N,]N", value_parser = most)]
-    ready_max: Option<Limit>,
-    /// of buried jobs
-    #[arg(long, value_name = "[N,]N", value_parser = most)]
-    buried_max: Option<Limit>,
-    /// of the age of a tube's next or last ready job
-    #[arg(long, value_name = "[TIME,]TIME", value_parser = time)]
-    age_max: Option<Limit>,
-    /// of the tries of a next or reserved job (default: none)
-    #[arg(long, value_name = "[N,]N", value_parser = most)]
-    tries_max: Option<Limit>,
-    /// of workers; with --tube, of those who watch it
-    #[arg(long, value_name = "[N,]N", value_parser = least)]
-    workers_min: Option<Limit>,
-    /// warn if more of the memory or connections is in use (default: never)
-    #[arg(long, value_name = "PERCENT", value_parser = value_parser!(u64).range(1..=100))]
-    room: Option<u64>,
+    /// KEY=[WARN,]CRIT: beyond this a figure is a warning, or critical; may be repeated
+    #[arg(long = "limit", value_name = "LIMIT", value_parser = parse::<Limit>)]
+    limits: Vec<Limit>,
 }
+
+/// The figures in the order in which they are written, each with its unit.
+const FIGURES: [(&str, &str); 11] = [
+    ("ready", ""),
+    ("reserved", ""),
+    ("delayed", ""),
+    ("buried", ""),
+    ("full", ""),
+    ("age", "s"),
+    ("tries", ""),
+    // Of which there should be no less.
+    (WORKERS, ""),
+    ("memory", "%"),
+    ("connections", "%"),
+    ("answer", "us"),
+];
+const WORKERS: &str = "workers";
+
+/// How long servers may take if the user does not say it: monitors give up after ten
+/// seconds.
+const SOON: Duration = Duration::from_secs(9);
 
 /// How bad the state of a server is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -70,125 +77,108 @@ impl Level {
     }
 }
 
-/// The limits of a figure. A figure that just reaches a limit is still within
-/// it.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Limit {
+/// The limits of a figure. A figure that just reaches a limit is still within it.
+#[derive(Clone, Copy, Debug)]
+struct Limit {
+    key: &'static str,
     warning: Option<u64>,
-    critical: Option<u64>,
-    /// Whether a figure below the limit is bad, and not one above it.
-    is_minimum: bool,
+    critical: u64,
 }
 
-/// Reads the limits of a figure that must not be higher.
-fn most(text: &str) -> Result<Limit, String> {
-    Limit::read(text, false, number)
-}
-
-/// Reads the limits of a figure that must not be lower.
-fn least(text: &str) -> Result<Limit, String> {
-    Limit::read(text, true, number)
-}
-
-/// Reads the limits of a time that must not be longer.
-fn time(text: &str) -> Result<Limit, String> {
-    Limit::read(text, false, |one| {
-        Seconds::parse(one).map(|time| time.0.into())
-    })
-}
-
-fn number(text: &str) -> Result<u64, String> {
-    text.parse()
-        .map_err(|_| format!("'{text}' is not N or N,N"))
-}
-
-impl Limit {
-    fn read(
-        text: &str,
-        is_minimum: bool,
-        read: fn(&str) -> Result<u64, String>,
-    ) -> Result<Limit, String> {
-        let (warning, critical) = match text.split_once(',') {
-            None => (None, read(text)?),
+impl Parse for Limit {
+    fn parse(text: &str) -> Result<Limit, String> {
+        let (key, bounds) = text.split_once('=').unwrap_or((text, ""));
+        let mut known = FIGURES.into_iter().filter(|(name, _)| *name == key);
+        let Some((key, unit)) = known.next() else {
+            let keys = FIGURES.map(|(name, _)| name).join(", ");
+            return Err(format!(
+                "'{text}' is not KEY=[WARN,]CRIT; a key is one of {keys}"
+            ));
+        };
+        let read = |bound: &str| match unit {
+            "s" => Seconds::parse(bound).map(|time| time.0.into()),
+            _ => bound
+                .parse()
+                .map_err(|_| format!("'{bound}' is not a number for {key}")),
+        };
+        let (warning, critical) = match bounds.split_once(',') {
+            None => (None, read(bounds)?),
             Some((warning, critical)) => (Some(read(warning)?), read(critical)?),
         };
         let limit = Limit {
+            key,
             warning,
-            critical: Some(critical),
-            is_minimum,
+            critical,
         };
         match warning.filter(|warning| limit.level(*warning) == Level::Critical) {
             None => Ok(limit),
             Some(warning) => Err(format!(
-                "a warning at {warning} would never come: at {critical} it is critical"
+                "a warning at {key} {warning} would never come: at {critical} it is critical"
             )),
         }
     }
+}
 
+impl Limit {
     fn level(self, value: u64) -> Level {
-        let breaks = |limit: Option<u64>| {
-            if self.is_minimum {
-                limit.is_some_and(|limit| value < limit)
-            } else {
-                limit.is_some_and(|limit| value > limit)
-            }
+        let breaks = |limit| match self.key {
+            WORKERS => value < limit,
+            _ => value > limit,
         };
-        match (breaks(self.critical), breaks(self.warning)) {
+        match (breaks(self.critical), self.warning.is_some_and(breaks)) {
             (true, _) => Level::Critical,
             (_, true) => Level::Warning,
             _ => Level::Ok,
         }
     }
+
+    /// The bounds as people and plugins write them, with this after each and between them.
+    fn bounds(self, after: &str, between: &str) -> String {
+        let warning = self.warning.map(|bound| format!("{bound}{after}{between}"));
+        format!("{}{}{after}", warning.unwrap_or_default(), self.critical)
+    }
 }
 
 /// A figure of a server, with its limits.
-#[derive(Default)]
 struct Reading {
     name: &'static str,
-    unit: &'static str,
     value: u64,
-    limit: Limit,
+    limit: Option<Limit>,
     /// What is said of it beside its value.
     about: String,
 }
 
 impl Reading {
-    fn new(name: &'static str, value: u64, limit: Option<Limit>) -> Reading {
-        Reading {
-            name,
-            value,
-            limit: limit.unwrap_or_default(),
-            ..Reading::default()
-        }
+    fn level(&self) -> Level {
+        self.limit
+            .map_or(Level::Ok, |limit| limit.level(self.value))
     }
 
-    fn level(&self) -> Level {
-        self.limit.level(self.value)
+    fn unit(&self) -> &'static str {
+        let mut known = FIGURES.into_iter().filter(|(name, _)| *name == self.name);
+        known.next().map_or("", |(_, unit)| unit)
     }
 
     /// The form in which plugins write figures:
     /// `'name'=value;warning;critical;minimum`. A colon follows a limit that is
     /// a minimum.
     fn performance(&self, prefix: &str) -> String {
-        let (name, value, unit) = (self.name, self.value, self.unit);
-        let colon = if self.limit.is_minimum { ":" } else { "" };
-        let bound = |limit: Option<u64>| limit.map(|limit| format!("{limit}{colon}"));
-        let [warning, critical] = [self.limit.warning, self.limit.critical].map(bound);
-        let (warning, critical) = (warning.unwrap_or_default(), critical.unwrap_or_default());
-        format!("'{prefix}{name}'={value}{unit};{warning};{critical};0")
+        let (name, value, unit) = (self.name, self.value, self.unit());
+        let colon = if name == WORKERS { ":" } else { "" };
+        let bounds = match self.limit {
+            None => ";".into(),
+            Some(limit @ Limit { warning: None, .. }) => format!(";{}", limit.bounds(colon, ";")),
+            Some(limit) => limit.bounds(colon, ";"),
+        };
+        format!("'{prefix}{name}'={value}{unit};{bounds};0")
     }
 
     /// The figure for people; its limits are added if they matter.
     fn text(&self, with_limit: bool) -> String {
-        let text = format!("{} {}{}{}", self.name, self.value, self.unit, self.about);
-        let bounds = [self.limit.warning, self.limit.critical]
-            .into_iter()
-            .flatten();
-        let limits: Vec<_> = bounds.map(|limit| limit.to_string()).collect();
-        if with_limit && !limits.is_empty() {
-            format!("{text} (limit {})", limits.join(", "))
-        } else {
-            text
+        let text = format!("{} {}{}{}", self.name, self.value, self.unit(), self.about);
+        match self.limit.filter(|_| with_limit) {
+            Some(limit) => format!("{text} (limit {})", limit.bounds("", ", ")),
+            None => text,
         }
     }
 }
@@ -201,12 +191,16 @@ impl Run for Check {
     }
 
     fn run(self, invocation: &Invocation) -> Outcome {
-        let mut worst = Level::Ok;
-        let (mut texts, mut figures) = (Vec::new(), Vec::new());
-        let until = Instant::now() + invocation.patience;
+        let patience = match invocation.patience {
+            PATIENCE => SOON,
+            told => told,
+        };
+        let until = Instant::now() + patience;
         let all = ask_all(&invocation.servers, |server| {
             self.readings(&mut Client::connect_until(&server.address, until)?)
         });
+        let are_many = all.len() > 1;
+        let (mut said, mut figures) = (Vec::new(), Vec::new());
         for (Server { address, .. }, found) in invocation.servers.iter().zip(all) {
             let (level, text, readings) = match found {
                 Ok((readings, refused)) => {
@@ -215,18 +209,25 @@ impl Run for Check {
                 }
                 Err(failure) => (Level::of(&failure), failure.to_string(), Vec::new()),
             };
-            let prefix = match invocation.servers.len() {
-                1 => String::new(),
-                _ => format!("{address} "),
-            };
-            worst = worst.max(level);
-            figures.extend(readings.iter().map(|reading| reading.performance(&prefix)));
-            // Most failures name their server.
-            texts.push(if text.contains(prefix.trim_end()) {
-                text
+            let name = if are_many {
+                format!("{address} ")
             } else {
-                format!("{prefix}{text}")
-            });
+                String::new()
+            };
+            figures.extend(readings.iter().map(|reading| reading.performance(&name)));
+            // Most failures name their server.
+            let names_it = text.contains(name.trim_end());
+            said.push((level, if names_it { text } else { name + &text }));
+        }
+        // The worst first; of several, those that are well are only counted.
+        said.sort_by_key(|(level, _)| Reverse(*level));
+        let (worst, count) = (said[0].0, said.len());
+        if are_many {
+            said.retain(|(level, _)| *level > Level::Ok);
+        }
+        let mut texts: Vec<_> = said.into_iter().map(|(_, text)| text).collect();
+        if texts.len() < count {
+            texts.push(format!("{} OK", count - texts.len()));
         }
         let bar = if figures.is_empty() { "" } else { " | " };
         let (name, texts, figures) = (worst.name(), texts.join("; "), figures.join(" "));
@@ -260,6 +261,21 @@ fn verdict(readings: &[Reading], refused: Option<Refusal>) -> (Level, String) {
 }
 
 impl Check {
+    /// The limits of a figure: those that were given last.
+    fn limit(&self, name: &str) -> Option<Limit> {
+        let mut given = self.limits.iter().rev();
+        given.find(|limit| limit.key == name).copied()
+    }
+
+    fn reading(&self, name: &'static str, value: u64) -> Reading {
+        Reading {
+            name,
+            value,
+            limit: self.limit(name),
+            about: String::new(),
+        }
+    }
+
     /// The figures of a server, or of some tubes of it, and why it takes no new
     /// jobs. A tube that does not exist counts as empty, without watchers.
     fn readings(&self, client: &mut Client) -> Outcome<(Vec<Reading>, Option<Refusal>)> {
@@ -270,60 +286,53 @@ impl Check {
         let answer = u64::try_from(asked.elapsed().as_micros()).unwrap_or(u64::MAX);
         // The jobs of each tube cost requests for each, so they are asked for only if
         // they are wanted.
-        let wants_jobs = self.age_max.or(self.tries_max).is_some();
+        let [wants_age, wants_tries] = ["age", "tries"].map(|name| self.limit(name).is_some());
         let server = client.server_stats()?;
         let is_bounded = server.number("max-jobs-per-tube") > 0;
-        let sample = if tubes.is_empty() && !wants_jobs && !is_bounded {
+        let sample = if tubes.is_empty() && !wants_age && !wants_tries && !is_bounded {
             Sample {
                 server,
                 ..Sample::default()
             }
         } else {
-            Sample::once(client, &patterns, wants_jobs)?
+            Sample::once(client, &patterns, wants_age || wants_tries)?
         };
         let of_tubes = || sample.tubes.iter().map(|(_, facts)| facts);
-        let jobs = |state: State| {
-            if tubes.is_empty() {
-                sample.server.jobs_in(&[state])
-            } else {
-                of_tubes().map(|facts| facts.jobs_in(&[state])).sum()
-            }
+        let jobs = |state: State| match tubes.is_empty() {
+            true => sample.server.jobs_in(&[state]),
+            false => of_tubes().map(|facts| facts.jobs_in(&[state])).sum(),
         };
-        let limits = [self.ready_max, None, None, self.buried_max];
-        let states = State::ALL.into_iter().zip(limits);
-        let counts = states.map(|(state, limit)| Reading::new(state.name(), jobs(state), limit));
+        let states = State::ALL.into_iter();
+        let counts = states.map(|state| self.reading(state.name(), jobs(state)));
         let mut readings: Vec<_> = counts.collect();
-        let are_full = sample.tubes.iter().filter(|(_, facts)| is_full(facts));
-        let full: Vec<_> = are_full.map(|(name, _)| name.as_str()).collect();
         if is_bounded {
-            readings.push(Reading {
-                about: if full.is_empty() {
-                    String::new()
-                } else {
-                    format!(": {}", listed(&full))
-                },
-                ..Reading::new("full", full.len() as u64, most("0").ok())
-            });
+            let full = sample.tubes.iter().filter(|(_, facts)| is_full(facts));
+            let full: Vec<_> = full.map(|(name, _)| name.as_str()).collect();
+            let mut reading = self.reading("full", full.len() as u64);
+            if !full.is_empty() {
+                reading.about = format!(": {}", listed(&full));
+            }
+            let none = Limit {
+                key: "full",
+                warning: None,
+                critical: 0,
+            };
+            reading.limit = reading.limit.or(Some(none));
+            readings.push(reading);
         }
-        if self.age_max.is_some() {
+        if wants_age {
             let next = sample.next.iter().map(|job| job.age);
             // The last one may be much older, if jobs of smaller priorities keep coming.
             let ages = ["first-ready-age", "last-ready-age"];
             let told = of_tubes().flat_map(|tube| ages.map(|key| tube.number(key)));
-            let age = next.chain(told).max().unwrap_or(0);
-            readings.push(Reading {
-                unit: "s",
-                ..Reading::new("age", age, self.age_max)
-            });
+            readings.push(self.reading("age", next.chain(told).max().unwrap_or(0)));
         }
-        if self.tries_max.is_some() {
+        if wants_tries {
             let jobs = sample.next.iter().chain(&sample.others);
             let most = jobs.max_by_key(|job| job.reserves);
-            let tries = most.map_or(0, |job| job.reserves);
-            readings.push(Reading {
-                about: most.map_or(String::new(), |job| format!(" of job {}", job.id)),
-                ..Reading::new("tries", tries, self.tries_max)
-            });
+            let mut reading = self.reading("tries", most.map_or(0, |job| job.reserves));
+            reading.about = most.map_or(String::new(), |job| format!(" of job {}", job.id));
+            readings.push(reading);
         }
         // With several tubes, the one with the fewest watchers counts.
         let watchers = if sample.tubes.len() < tubes.len() {
@@ -333,79 +342,71 @@ impl Check {
         };
         let of_server = sample.server.number("current-workers");
         let workers = watchers.filter(|_| !tubes.is_empty()).unwrap_or(of_server);
-        readings.push(Reading::new("workers", workers, self.workers_min));
-        if let Some(most) = self.room {
-            readings.extend(in_use(&sample.server, most));
+        readings.push(self.reading(WORKERS, workers));
+        for (name, used, all) in [
+            ("memory", "memory-used", "max-memory"),
+            ("connections", "current-connections", "max-connections"),
+        ] {
+            let [used, all] = [used, all].map(|key| sample.server.number(key));
+            let percent = used.saturating_mul(100).checked_div(all);
+            let wanted = percent.filter(|_| self.limit(name).is_some());
+            readings.extend(wanted.map(|percent| self.reading(name, percent)));
         }
-        readings.push(Reading {
-            unit: "us",
-            ..Reading::new("answer", answer, None)
-        });
+        readings.push(self.reading("answer", answer));
         Ok((readings, Refusal::of(&sample.server)))
     }
-}
-
-/// How much of what is limited is in use, in percent, as far as the server reports
-/// it. There is a warning above `most`.
-fn in_use(server: &Facts, most: u64) -> impl Iterator<Item = Reading> {
-    let limits = [
-        ("memory", "memory-used", "max-memory"),
-        ("connections", "current-connections", "max-connections"),
-    ];
-    limits.into_iter().filter_map(move |(name, used, all)| {
-        let used = server.number(used).saturating_mul(100);
-        let limit = Limit {
-            warning: Some(most),
-            ..Limit::default()
-        };
-        let percent = used.checked_div(server.number(all))?;
-        Some(Reading {
-            unit: "%",
-            ..Reading::new(name, percent, Some(limit))
-        })
-    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::remote::Facts;
 
-    fn reading(name: &'static str, value: u64, limit: Result<Limit, String>) -> Reading {
+    fn reading(value: u64, limit: &str) -> Reading {
+        let limit = Limit::parse(limit).unwrap();
         Reading {
-            unit: if name == "age" { "s" } else { "" },
-            ..Reading::new(name, value, limit.ok())
+            name: limit.key,
+            value,
+            limit: Some(limit),
+            about: String::new(),
         }
     }
 
-    fn none() -> Result<Limit, String> {
-        Err(String::new())
+    fn unlimited(name: &'static str, value: u64) -> Reading {
+        Reading {
+            limit: None,
+            name,
+            ..reading(value, "ready=0")
+        }
     }
 
     #[test]
     fn a_figure_equal_to_its_limit_is_within_it() {
         for (limit, value, level) in [
-            (most("4,9"), 4, Level::Ok),
-            (most("4,9"), 5, Level::Warning),
-            (most("4,9"), 9, Level::Warning),
-            (most("4,9"), 10, Level::Critical),
-            (least("3,2"), 3, Level::Ok),
-            (least("3,2"), 2, Level::Warning),
-            (least("3,2"), 1, Level::Critical),
-            (most("4"), 5, Level::Critical),
+            ("ready=4,9", 4, Level::Ok),
+            ("ready=4,9", 5, Level::Warning),
+            ("age=4,9s", 9, Level::Warning),
+            ("ready=4,9", 10, Level::Critical),
+            ("workers=3,2", 3, Level::Ok),
+            ("workers=3,2", 2, Level::Warning),
+            ("workers=3,2", 1, Level::Critical),
+            ("memory=4", 5, Level::Critical),
         ] {
-            assert_eq!(reading("x", value, limit).level(), level, "{value}");
+            assert_eq!(reading(value, limit).level(), level, "{limit} {value}");
         }
     }
 
     #[test]
     fn performance_data_follows_the_format_of_plugins() {
         for (reading, expected) in [
-            (reading("age", 5, most("4,9")), "'x:1 age'=5s;4;9;0"),
+            (reading(5, "age=4,9"), "'x:1 age'=5s;4;9;0"),
+            (reading(5, "workers=4,2"), "'x:1 workers'=5;4:;2:;0"),
+            (reading(5, "workers=2"), "'x:1 workers'=5;;2:;0"),
             (
-                reading("workers", 5, least("4,2")),
-                "'x:1 workers'=5;4:;2:;0",
+                reading(5, "connections=90,99"),
+                "'x:1 connections'=5%;90;99;0",
             ),
-            (reading("ready", 5, none()), "'x:1 ready'=5;;;0"),
+            (unlimited("ready", 5), "'x:1 ready'=5;;;0"),
         ] {
             assert_eq!(reading.performance("x:1 "), expected);
         }
@@ -414,9 +415,9 @@ mod tests {
     #[test]
     fn a_bad_result_names_only_the_figures_beyond_their_limits() {
         let readings = [
-            reading("ready", 5, most("4,9")),
-            reading("buried", 1, most("0")),
-            reading("delayed", 0, none()),
+            reading(5, "ready=4,9"),
+            reading(1, "buried=0"),
+            unlimited("delayed", 0),
         ];
         let text = "ready 5 (limit 4, 9), buried 1 (limit 0), draining";
         let drains = Some(Refusal::Drains);
@@ -435,25 +436,12 @@ mod tests {
     fn a_server_without_room_for_jobs_is_critical() {
         let stats = Facts::parse(b"put-refusal: 3\ndraining: false").unwrap();
         let text = "takes no new jobs: its memory is full, ready 1";
-        let readings = [reading("ready", 1, none())];
+        let readings = [unlimited("ready", 1)];
         assert_eq!(
             verdict(&readings, Refusal::of(&stats)),
             (Level::Critical, text.into())
         );
         let stats = Facts::parse(b"put-refusal: 0\ndraining: false").unwrap();
         assert_eq!(verdict(&readings, Refusal::of(&stats)).0, Level::Ok);
-    }
-
-    #[test]
-    fn use_of_memory_or_connections_above_the_limit_is_a_warning() {
-        let stats =
-            b"memory-used: 91\nmax-memory: 100\ncurrent-connections: 1\nmax-connections: 50";
-        let readings: Vec<_> = in_use(&Facts::parse(stats).unwrap(), 90).collect();
-        let text = "memory 91% (limit 90)";
-        assert_eq!(verdict(&readings, None), (Level::Warning, text.into()));
-        assert_eq!(readings[1].performance(""), "'connections'=2%;90;;0");
-        // A server without a limit has room.
-        let stats = Facts::parse(b"memory-used: 91\nmax-memory: 0").unwrap();
-        assert_eq!(in_use(&stats, 90).count(), 0);
     }
 }

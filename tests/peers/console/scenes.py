@@ -143,7 +143,7 @@ def poison_job(scene):
             time.sleep(0.01)
         wait.close()
     scene.says("why", "mail: Job 1 was reserved 4 times, and each time the worker was lost", "ls mail --tries 3", lines=1)
-    scene.says("check --tries-max 3", "CRITICAL: tries 4 of job 1 (limit 3) |", lines=1)
+    scene.says("check --limit tries=3", "CRITICAL: tries 4 of job 1 (limit 3) |", lines=1)
     scene.says("metrics --age", 'beanstalk_tube_failing_job_tries{tube="mail"} 4\n')
     scene.says("top -i 100ms", "\nmail !job")
     scene.shows("job 1 fails at each of 4 tries", ["job 1 fails at each of 4 tries"])
@@ -184,7 +184,7 @@ def runaway_producer(scene):
         while looks.ask(b"peek 2000") == b"NOT_FOUND\r\n":
             time.sleep(0.01)
         scene.says("why", "mail: ", "It grows by ", f"; most of them come from {name}.", lines=1)
-        scene.says("check -t mail --ready-max 1000", "CRITICAL: ready ", " (limit 1000) |", lines=1)
+        scene.says("check -t mail --limit ready=1000", "CRITICAL: ready ", " (limit 1000) |", lines=1)
         told = scene.says("metrics")
         assert int(re.search(r'tube_jobs{tube="mail",state="ready"} (\d+)', told).group(1)) >= 1000
         scene.says("top -i 200ms", "\nmail !grows", f"/s, most from {name}")
