@@ -132,10 +132,9 @@ bench: all
 attack:
 	tests/peers/attacks
 
-# All that a release needs, with twenty times as many tries in random searches,
-# and on more machines; takes hours. Needs root, on Debian.
+# What a release needs beside .ci/run; takes hours. Needs root, on Debian.
 nightly:
-	BEANPOLE_SEARCH=20 ALL=1 .ci/run
+	.ci/release
 
 # Before the first file: what is missing.
 define WRITES_COMPLETIONS
