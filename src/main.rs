@@ -210,12 +210,14 @@ fn find_user(name: &str) -> Result<User, Failure> {
 
 /// How many connections to allow, and how much memory in bytes, with `None` for no
 /// limit: what the options ask for, or else what the system can have now without
-/// ending the server.
+/// ending the server. The heap is told of it.
 fn allow(options: &Options) -> (usize, Option<u64>) {
     let memory = system::memory();
     let connections = max_connections(options, &memory);
     let usual = memory.iter().map(|one| one.beside(connections)).min();
-    (connections, max_memory(options.max_memory, usual))
+    let max_memory = max_memory(options.max_memory, usual);
+    beanpole::server::hold_in_heap(max_memory);
+    (connections, max_memory)
 }
 
 fn max_connections(options: &Options, memory: &[Memory]) -> usize {

@@ -97,7 +97,7 @@ pub(crate) mod worker;
 mod workers;
 
 pub use crate::sync::spawn;
-pub use crate::sys::use_one_malloc_arena;
+pub use crate::sys::{hold_in_heap, use_one_malloc_arena};
 pub use clock::Clock;
 pub use listener::{Address, Listener, find_port};
 pub use socket_file::SocketAccess;

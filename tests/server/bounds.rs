@@ -196,6 +196,33 @@ fn a_body_for_which_the_system_has_no_memory_is_refused() {
     client.delete(id);
 }
 
+/// Each page of a mapping costs a fault when it is first touched. (musl's allocator makes a
+/// mapping for each long body.)
+#[cfg(target_env = "gnu")]
+#[test]
+fn long_bodies_have_their_place_in_the_heap() {
+    const SIZE: usize = 300_000;
+    let server = Server::start(["-z", "300000"]);
+    let mut client = server.connect();
+    let mut cycle = || {
+        let id = client.put(vec![b'x'; SIZE]);
+        assert_eq!(client.reserve().id, id);
+        client.exchange(&format!("delete {id}"), "DELETED");
+    };
+    // The tenth field is the number of faults that needed no disk.
+    let faults = || -> usize {
+        let stat = server.file("stat");
+        let (_, fields) = stat.rsplit_once(')').expect("a name");
+        let field = fields.split_whitespace().nth(7).expect("the tenth");
+        field.parse().expect("a number")
+    };
+    (0..10).for_each(|_| cycle());
+    let before = faults();
+    (0..50).for_each(|_| cycle());
+    let pages = (faults() - before) / 50;
+    assert!(pages < SIZE / 4096 / 2, "{pages} faults for each job");
+}
+
 // Only glibc can be told how many mappings it may make.
 #[cfg(target_env = "gnu")]
 #[test]
