@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use support::{Folder, Server, as_root, eventually};
 
-const RECIPES: [&str; 7] = [
+const RECIPES: [&str; 9] = [
     "A poison job",
     "A runaway producer",
     "A full disk",
@@ -17,6 +17,8 @@ const RECIPES: [&str; 7] = [
     "Workers that hang",
     "Moving to another machine",
     "Connections that run out",
+    "One customer with very many jobs",
+    "Once a day, at a time",
 ];
 
 /// The recipes: the title and the lines of each.
@@ -237,4 +239,29 @@ fn a_client_that_is_refused_says_why_that_may_be() {
     let _holder = server.connect();
     displays(RECIPES[6]).for_each(|display| follow(&display, &server, folder.path(), ""));
     server.log_line("most connections have: 127.0.0.1 1");
+}
+
+#[test]
+fn a_customer_with_very_many_jobs_leaves_workers_to_the_others() {
+    let (server, folder) = scene(&[]);
+    displays(RECIPES[7]).for_each(|display| follow(&display, &server, folder.path(), ""));
+    let facts = server.connect().document("stats-tube mail");
+    assert!(facts.contains("current-jobs-ready: 4\n"), "{facts}");
+}
+
+#[test]
+fn two_machines_put_the_job_of_a_day_once() {
+    let (server, folder) = scene(&[]);
+    let displays: Vec<_> = displays(RECIPES[8]).collect();
+    // The test could run at midnight.
+    let day = |line: &&str| line.replace("$(date +%F)", "2026-11-29").leak() as &'static str;
+    let played: Vec<_> = displays[0].iter().map(day).collect();
+    follow(&played, &server, folder.path(), "");
+    let mut client = server.connect();
+    assert_eq!(client.count("total-jobs"), 1);
+    // The other machine is late: the first one's job is done already.
+    client.ask("delete 1");
+    let late = ["$ beanpole put -q -t reports --unique daily-2026-11-29:1h 'the report'"];
+    follow(&late, &server, folder.path(), "");
+    assert_eq!(client.count("total-jobs"), 1);
 }
