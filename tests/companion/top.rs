@@ -1,7 +1,7 @@
 //! `top` on terminals of several sizes, and into a pipe.
 
 use super::screen::{Screen, without_spans};
-use super::support::on_each_server;
+use super::support::{ended, listen, on_each_server};
 use nix::sys::signal::Signal;
 use support::session::Scene;
 use support::text_of;
@@ -288,6 +288,61 @@ fn several_servers_have_a_line_each_and_share_the_table_of_tubes() {
 2 default                0      0      0      0      0     0    0.0    0.0     -
 {gap}q quit  enter look  esc back  s sort"
         ));
+    });
+}
+
+#[test]
+fn many_servers_leave_room_for_tubes_and_those_in_trouble_come_first() {
+    on_busy_servers(|scene| {
+        let many = "-a $PORT ".repeat(24);
+        let screen = top(&scene, 80, 24, &format!("{many} -a 1"));
+        screen.wait_for("AGE\n25 127.0.0.1:1");
+        screen.wait_for("\ncannot connect to 127.0.0.1:1: Connection refused\n1 127.0.0.1:");
+        screen.wait_for("\nand 17 more servers\n\n*TUBE ");
+        screen.wait_for("\n9 images ");
+    });
+}
+
+#[test]
+fn only_tubes_in_trouble_are_shown_if_these_are_wanted() {
+    on_busy_servers(|scene| {
+        scene.tell(
+            "
+            $ beanpole put -q -t fine -d 1000 later
+            $ beanpole top -i 10ms --trouble | sed 1,4d | cut -d ' ' -f 1
+            images
+            mail
+            $ beanpole tubes --trouble | cut -c -16
+            TUBE       READY
+            images         1
+            mail           2
+            $ beanpole tubes --trouble fine >/dev/null
+            [1]",
+        );
+    });
+}
+
+#[test]
+fn servers_that_hang_are_waited_for_together_and_once() {
+    on_busy_servers(|scene| {
+        let silent = [listen(), listen()];
+        let [one, two] = [&silent[0], &silent[1]].map(|(_, port)| port);
+        let printing = scene.begin(&format!(
+            "beanpole top --timeout 1h -a {one} -a {two} -a $PORT -i 10ms >&2"
+        ));
+        // Each is asked although the other one is silent.
+        let asked = silent.map(|(listener, _)| (listener.accept().expect("a client"), listener));
+        let listeners = asked.map(|(client, listener)| {
+            drop(client);
+            listener
+        });
+        let (status, said) = ended(printing);
+        assert!(said.contains("\n3 mail "), "{said}");
+        assert_eq!(status, Some(3));
+        for listener in listeners {
+            listener.set_nonblocking(true).expect("a listener");
+            assert!(listener.accept().is_err(), "no other question");
+        }
     });
 }
 

@@ -7,7 +7,7 @@ use crate::failure::{Failure, Outcome, Status};
 use crate::remote::address::warn_of;
 use crate::remote::client_list;
 use crate::remote::tubes::{column_of, stats_of};
-use crate::remote::{Column, Facts, Pattern};
+use crate::remote::{Column, Facts, Known, Pattern};
 use crate::text::{Output, complain, row};
 use crate::values::{Count, Parse, parse};
 use beanpole::protocol::{JobId, TubeName};
@@ -33,6 +33,9 @@ pub struct List {
     /// sort by this column, the most first (default: tube)
     #[arg(short, long, value_name = "COLUMN", ignore_case = true, value_parser = column_of(&COLUMNS))]
     sort: Option<Column>,
+    /// only tubes in trouble: 'why' says in which
+    #[arg(long)]
+    trouble: bool,
     /// write JSON
     #[arg(short, long)]
     json: bool,
@@ -108,6 +111,12 @@ impl Run for List {
     fn run(self, invocation: &Invocation) -> Outcome {
         let patterns = self.tubes.patterns();
         let (mut found, outcome) = invocation.ask_each(|client| {
+            if self.trouble {
+                let known = Known::of(client, true)?.tubes.into_iter();
+                let wanted =
+                    known.filter(|(name, tube)| patterns.mean(name) && tube.severity() > 0);
+                return Ok(wanted.map(|(_, tube)| tube.counted.facts).collect());
+            }
             let all = stats_of(client, &patterns)?.into_iter();
             Ok(all.map(|(_, facts)| facts).collect())
         })?;

@@ -3,15 +3,12 @@
 use crate::command::{Invocation, Run, Tubes};
 use crate::failure::{Failure, Outcome, Status};
 use crate::remote::trouble::sentences;
-use crate::remote::tubes::is_large;
-use crate::remote::{Client, Facts, Known, Patterns, Refusal, Sample, State, Tube};
+use crate::remote::{Client, Facts, Known, Patterns, Refusal, State};
 use crate::text::counted;
 use beanpole::protocol::TubeName;
 use clap::Args;
 use serde::Serialize;
 use std::cmp::Reverse;
-use std::thread::sleep;
-use std::time::{Duration, Instant};
 
 #[derive(Args)]
 pub struct Why {
@@ -24,9 +21,6 @@ pub struct Why {
 
 /// How many tubes are reported, if none is named.
 const TUBES: usize = 20;
-
-/// The time from the first sample to the second.
-const BETWEEN: Duration = Duration::from_millis(500);
 
 /// What is in the way on a server.
 #[derive(Serialize)]
@@ -63,20 +57,7 @@ impl Run for Why {
 fn ask(client: &mut Client, patterns: &Patterns) -> Outcome<Told> {
     let named = patterns.existing(client)?;
     let is_choice = named.is_empty();
-    let begun = Instant::now();
-    let mut sample = |known: &mut Known| {
-        let taken = Sample::once(client, &Patterns::default(), is_choice)?;
-        known.take(begun.elapsed(), taken.with_connections(client)?);
-        Ok(())
-    };
-    let mut known = Known::default();
-    sample(&mut known)?;
-    // Only a second sample shows whether a large tube grows, and whether its jobs are done.
-    let wants_more = |tube: &Tube| is_large(tube.facts()) || tube.is_served();
-    if known.tubes.values().any(wants_more) {
-        sleep(BETWEEN);
-        sample(&mut known)?;
-    }
+    let known = Known::of(client, is_choice)?;
     let server = of_server(&known.server.facts);
     let (mut names, mut more) = (named, 0);
     if is_choice {

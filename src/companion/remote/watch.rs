@@ -5,7 +5,7 @@ use crate::failure::{Failure, Outcome};
 use crate::remote::curves::{Curves, SPANS};
 use crate::remote::finder::{bodies, near};
 use crate::remote::trouble::{Trouble, has_failed_often};
-use crate::remote::tubes::{Each, RATES, counters, growth};
+use crate::remote::tubes::{Each, RATES, counters, growth, is_large};
 use crate::remote::{Client, Column, Facts, Job, JobFacts, Patterns, Sample, Server, State};
 use beanpole::protocol::{JobId, TubeName};
 use std::cmp::Reverse;
@@ -26,6 +26,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// A sample is followed by a pause that is this many times longer: a server with very
 /// many tubes answers for a fifth of the time at most.
 const RESPITE: u32 = 4;
+/// The time between the two samples of a short look.
+const BETWEEN: Duration = Duration::from_millis(500);
 /// How much of a body a line can show.
 const SHOWN: u64 = 1 << 10;
 /// A tube grows if one of this many jobs that are put into it stays there.
@@ -233,6 +235,25 @@ fn look(client: &mut Client, tube: &TubeName, most: usize) -> Outcome<Vec<(JobFa
 }
 
 impl Known {
+    /// What is known of a server and its tubes after a short look, with the jobs of all
+    /// tubes or of none.
+    pub fn of(client: &mut Client, with_jobs: bool) -> Outcome<Known> {
+        let begun = Instant::now();
+        let mut known = Known::default();
+        loop {
+            let taken = Sample::once(client, &Patterns::default(), with_jobs)?;
+            let is_first = known.sampled.is_none();
+            known.take(begun.elapsed(), taken.with_connections(client)?);
+            // Only a second sample shows whether a large tube grows, and whether its jobs
+            // are done.
+            let wants_more = |tube: &Tube| is_large(tube.facts()) || tube.is_served();
+            if !(is_first && known.tubes.values().any(wants_more)) {
+                return Ok(known);
+            }
+            thread::sleep(BETWEEN);
+        }
+    }
+
     /// Why there is no answer from the server, if there is none.
     pub fn lost(&self, now: Duration) -> Option<String> {
         let silent = |since| now.saturating_sub(since).as_secs();

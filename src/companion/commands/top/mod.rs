@@ -34,6 +34,9 @@ pub struct Top {
     /// sort by this column, as its title says (default: tube)
     #[arg(short, long, value_name = "COLUMN", ignore_case = true, value_parser = column_of(&COLUMNS))]
     sort: Option<Column>,
+    /// only tubes in trouble
+    #[arg(long)]
+    trouble: bool,
 }
 
 impl Run for Top {
@@ -45,6 +48,7 @@ impl Run for Top {
             servers: Watched::all(&invocation.servers, interval, invocation.patience),
             sort: self.sort.unwrap_or_default(),
             tubes: self.tubes.patterns(),
+            only_trouble: self.trouble,
             ..Board::default()
         };
         if output::has_person() {
@@ -73,6 +77,8 @@ struct Board {
     sort: Column,
     /// Only these tubes are shown.
     tubes: Patterns,
+    /// And of these only those in trouble.
+    only_trouble: bool,
     /// The tubes that are to be shown, in their order.
     rows: Vec<Row>,
     selected: Option<Row>,
@@ -105,6 +111,7 @@ impl Board {
         let is_shown = |_, tube: &TubeName| self.tubes.mean(tube);
         let rows = sorted(&known, is_shown, Some(self.sort)).into_iter();
         self.rows = rows
+            .filter(|(.., tube)| !self.only_trouble || tube.severity() > 0)
             .map(|(server, name, _)| (server, name.clone()))
             .collect();
     }
@@ -166,9 +173,14 @@ fn print_once(mut board: Board, interval: Duration) -> Outcome {
         if round > 0 {
             thread::sleep(interval);
         }
-        for server in &board.servers {
-            server.sample(&mut None, usize::MAX);
-        }
+        thread::scope(|scope| {
+            for server in &board.servers {
+                // One that gave no answer is not asked again.
+                if server.known().failure.is_none() {
+                    scope.spawn(|| server.sample(&mut None, usize::MAX));
+                }
+            }
+        });
     }
     board.update(usize::MAX);
     let mut output = Output::new();

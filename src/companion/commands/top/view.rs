@@ -5,6 +5,7 @@ use crate::remote::form::{job_line, job_titles};
 use crate::remote::trouble::words;
 use crate::remote::{Column, Refusal, Tube};
 use crate::text::{Colour, beginning, columns, counted, span};
+use std::cmp::Reverse;
 
 const KEYS: &str = "q quit  enter look  esc back  s sort";
 
@@ -68,7 +69,7 @@ impl Line {
 
 /// The whole screen, as `height` lines.
 pub fn screen(board: &Board, width: usize, height: usize) -> Vec<Line> {
-    let mut lines = head(board, width);
+    let mut lines = head(board, width, (height / 2).max(6));
     let room = height.saturating_sub(lines.len() + 2);
     match board.selected.as_ref().filter(|_| board.is_open) {
         None => lines.extend(page(board, width, room)),
@@ -82,48 +83,74 @@ pub fn screen(board: &Board, width: usize, height: usize) -> Vec<Line> {
 
 /// Everything at once, for an output that is not a terminal.
 pub fn printout(board: &Board, width: usize) -> Vec<String> {
-    let lines = [head(board, width), page(board, width, usize::MAX)].concat();
+    let lines = [
+        head(board, width, usize::MAX),
+        page(board, width, usize::MAX),
+    ]
+    .concat();
     lines.iter().map(|line| line.text(width, false)).collect()
 }
 
 /// How many rows of the table can be seen.
 pub fn visible_rows(board: &Board, height: usize) -> usize {
-    height.saturating_sub(head(board, 0).len() + 3).max(1)
+    height
+        .saturating_sub(head(board, 0, (height / 2).max(6)).len() + 3)
+        .max(1)
 }
 
 /// A row for each server with the figures of all its tubes and, on a wide screen, more
-/// about it; below it what needs a person.
-fn head(board: &Board, width: usize) -> Vec<Line> {
+/// about it; below it what needs a person. If there are too many for this number of lines,
+/// those that need one come first, and the others are only counted.
+fn head(board: &Board, width: usize, room: usize) -> Vec<Line> {
     let layout = Layout::of(board, width);
-    let mut lines = vec![layout.titles("SERVER", None)];
-    for (index, server) in board.servers.iter().enumerate() {
-        let (now, known) = (server.now(), server.known());
-        let facts = &known.server.facts;
-        let is_known = facts.get("id").is_some();
-        let name = board.name(index, &server.named.title());
-        let name = layout.name(server.named.colour, &name, "");
-        let mut line = layout.row(name, false, |column| match column {
-            _ if !is_known => None,
-            Column::Age => None,
-            Column::Watching => Some(facts.number("current-workers") as f64),
-            column => known.server.figure(column),
-        });
-        if layout.is_wide && is_known {
-            let (version, uptime) = (facts.text("version"), span(facts.number("uptime")));
-            let [all, put, work, wait] = facts.connections();
-            let all = counted(all, "connection");
-            line = line.add(format!(
-                "  {version}, up {uptime}, {all}: {put} put, {work} work, {wait} wait"
-            ));
+    let mut servers: Vec<_> = (0..board.servers.len())
+        .map(|index| of_server(board, &layout, index))
+        .collect();
+    if servers.iter().flatten().count() + 2 > room {
+        servers.sort_by_key(|lines| Reverse(lines.len()));
+    }
+    let (mut lines, mut more) = (vec![layout.titles("SERVER", None)], 0);
+    for server in servers {
+        // Two lines are for those that are counted and for a gap.
+        match lines.len() + server.len() + 2 <= room && more == 0 {
+            true => lines.extend(server),
+            false => more += 1,
         }
-        lines.push(line);
-        let refusal = Refusal::of(facts).map(Refusal::words);
-        let refuses = || refusal.map(|reason| format!("TAKES NO JOBS: {reason}"));
-        let trouble = known.lost(now).or_else(refuses);
-        lines.extend(trouble.map(|trouble| Line::default().add_in(Some(Colour::RED), trouble)));
+    }
+    if more > 0 {
+        lines.push(Line::plain(format!("and {}", counted(more, "more server"))).styled(Style::Dim));
     }
     lines.push(Line::default());
     lines
+}
+
+/// What the head has of a server.
+fn of_server(board: &Board, layout: &Layout, index: usize) -> Vec<Line> {
+    let server = &board.servers[index];
+    let (now, known) = (server.now(), server.known());
+    let facts = &known.server.facts;
+    let is_known = facts.get("id").is_some();
+    let name = board.name(index, &server.named.title());
+    let name = layout.name(server.named.colour, &name, "");
+    let mut line = layout.row(name, false, |column| match column {
+        _ if !is_known => None,
+        Column::Age => None,
+        Column::Watching => Some(facts.number("current-workers") as f64),
+        column => known.server.figure(column),
+    });
+    if layout.is_wide && is_known {
+        let (version, uptime) = (facts.text("version"), span(facts.number("uptime")));
+        let [all, put, work, wait] = facts.connections();
+        let all = counted(all, "connection");
+        line = line.add(format!(
+            "  {version}, up {uptime}, {all}: {put} put, {work} work, {wait} wait"
+        ));
+    }
+    let refusal = Refusal::of(facts).map(Refusal::words);
+    let refuses = || refusal.map(|reason| format!("TAKES NO JOBS: {reason}"));
+    let trouble = known.lost(now).or_else(refuses);
+    let below = trouble.map(|trouble| Line::default().add_in(Some(Colour::RED), trouble));
+    [line].into_iter().chain(below).collect()
 }
 
 /// From this width on, the table shows timeouts, and what is wrong.
