@@ -1,5 +1,6 @@
 //! Warnings that are repeated: the first one is written, and after a while the
-//! number of the others.
+//! number of the others. Otherwise one client whose puts are refused would have 10 MB of
+//! log written each second, and each of its puts would take twice the processor's time.
 
 use std::time::{Duration, Instant};
 
