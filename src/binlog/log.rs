@@ -57,6 +57,62 @@ pub(super) struct CommitQueue {
     /// One of these times has come. Until the committer has the writer, no other thread
     /// gets it.
     is_due: bool,
+    gathering: Gathering,
+}
+
+/// With `Always`, the next sync begins a little later if that lets all clients of the last
+/// one take part. Otherwise those that the last one has served come too late for the next
+/// one, which the others are waiting for: for ever after, there are two groups that take
+/// turns, and each put waits for two syncs.
+#[derive(Default)]
+struct Gathering {
+    /// How many waiters the next commit waits for, and until when; `None` if it waits for
+    /// nobody.
+    waits_for: Option<(usize, Instant)>,
+    /// How often in a row these did not come in time, and how many syncs wait for nobody
+    /// because of that. So it costs little where clients need long to come back.
+    failed: u32,
+    skipped: u32,
+    /// How long the last sync took. (If a disk hangs once, nobody waits for that.)
+    took: Duration,
+}
+
+/// The next commit begins at most this fraction (1/4) of a sync's time after the last one has
+/// ended. Where it takes longer to answer so many clients, they are not waited for: they work
+/// while others' changes are synced.
+const GATHERED_WITHIN: u32 = 4;
+/// After clients have not come in time, at most this many (as a power of two) syncs wait
+/// for nobody.
+const MOST_FAILED: u32 = 5;
+
+impl Gathering {
+    /// The waiters of a sync from one moment to another have been notified. Together with
+    /// those that came meanwhile, there were this many.
+    fn begin(&mut self, waiters: usize, began: Instant, ended: Instant) {
+        let took = ended - began;
+        let usual = took.min(std::mem::replace(&mut self.took, took));
+        let until = ended + usual / GATHERED_WITHIN;
+        let is_wanted = waiters > 1 && Instant::now() < until;
+        self.waits_for = (is_wanted && self.skipped == 0).then_some((waiters, until));
+        self.skipped = self.skipped.saturating_sub(1);
+    }
+
+    /// Whether the next commit may begin, with this many waiters.
+    fn is_over(&mut self, waiters: usize) -> bool {
+        let Some((wanted, until)) = self.waits_for else {
+            return true;
+        };
+        if waiters >= wanted {
+            self.failed = 0;
+        } else if Instant::now() >= until {
+            self.failed = MOST_FAILED.min(self.failed + 1);
+            self.skipped = (1 << self.failed) - 1;
+        } else {
+            return false;
+        }
+        self.waits_for = None;
+        true
+    }
 }
 
 impl CommitQueue {
@@ -67,11 +123,17 @@ impl CommitQueue {
         }
     }
 
+    /// When something is due.
+    fn due_at(&self) -> Option<Instant> {
+        self.write_due.into_iter().chain(self.sync_due).min()
+    }
+
     /// When the committer has to wake. Once something is due, the thread that has the
     /// writer wakes it.
     fn wakes_at(&self) -> Option<Instant> {
-        let due = self.write_due.into_iter().chain(self.sync_due).min();
-        due.filter(|_| !self.is_due)
+        let due = self.due_at().filter(|_| !self.is_due);
+        let gathered = self.gathering.waits_for.map(|(_, until)| until);
+        due.into_iter().chain(gathered).min()
     }
 }
 
@@ -127,8 +189,9 @@ impl Binlog {
             return waiter.durable(up_to);
         }
         queue.waiters.push((lsn, waiter));
-        let is_due = queue.is_due;
-        let writer = queue.writer.take_if(|_| !is_due);
+        let waiters = queue.waiters.len();
+        let may_lead = queue.writer.is_some() && !queue.is_due && queue.gathering.is_over(waiters);
+        let writer = queue.writer.take_if(|_| may_lead);
         drop(queue);
         if let Some(writer) = writer {
             // This caller is notified like the others, also of a failure.
@@ -159,11 +222,14 @@ impl Binlog {
     /// waiters whose records were among it.
     fn write(&self, mut writer: Box<Writer>) -> Result<(), Failed> {
         let end = writer.write(self)?;
+        let began = Instant::now();
         if self.sync == SyncMode::Always {
             self.sync_written(end)?;
         }
+        let ended = Instant::now();
         let mut queue = self.commit_queue.lock();
         self.durable.store(end.0, Ordering::Release);
+        let waiters = queue.waiters.len();
         let done = queue.waiters.extract_if(.., |(lsn, _)| *lsn <= end);
         let mut done: Vec<_> = done.collect();
         // A client that gets its reply sends its next command at once. If the first of
@@ -174,9 +240,11 @@ impl Binlog {
             drop(queue);
             self.notify(std::mem::take(&mut done));
             queue = self.commit_queue.lock();
+            queue.gathering.begin(waiters, began, ended);
         }
         queue.writer = Some(writer);
-        let is_wanted = queue.is_due || !queue.waiters.is_empty();
+        let is_gathering = queue.gathering.waits_for.is_some();
+        let is_wanted = queue.is_due || !queue.waiters.is_empty() || is_gathering;
         drop(queue);
         if is_wanted {
             // The committer writes for the waiters that came meanwhile, unless another
@@ -321,8 +389,9 @@ impl Binlog {
     fn commit_for_others(&self) -> Result<(), Failed> {
         let mut queue = self.commit_queue.lock();
         let now = Instant::now();
-        queue.is_due |= queue.wakes_at().is_some_and(|due| due <= now);
-        let has_work = queue.is_due || !queue.waiters.is_empty();
+        queue.is_due |= queue.due_at().is_some_and(|due| due <= now);
+        let waiters = queue.waiters.len();
+        let has_work = queue.is_due || queue.gathering.is_over(waiters) && waiters > 0;
         let Some(writer) = queue.writer.take_if(|_| has_work) else {
             return Ok(());
         };
@@ -540,6 +609,58 @@ mod tests {
 
     fn synced_to(binlog: &Binlog) -> Lsn {
         Lsn(binlog.segment().synced_to.load(Ordering::Acquire))
+    }
+
+    /// Else clients would fall into two groups that take turns.
+    #[test]
+    fn the_next_sync_waits_for_all_clients_of_the_last_one_for_a_part_of_its_time() {
+        let (ended, hour) = (Instant::now(), Duration::from_secs(3600));
+        let mut gathering = Gathering {
+            took: hour,
+            ..Gathering::default()
+        };
+        let slow = |gathering: &mut Gathering, waiters| {
+            gathering.begin(waiters, ended, ended + hour);
+        };
+        slow(&mut gathering, 3);
+        assert!(!gathering.is_over(2) && gathering.is_over(3));
+        assert!(gathering.is_over(0), "that was all");
+        slow(&mut gathering, 1);
+        assert!(gathering.is_over(0), "it may begin for itself");
+        gathering.begin(3, ended, ended);
+        assert!(gathering.is_over(0), "a fast disk waits for nobody");
+        slow(&mut gathering, 3);
+        let until = gathering.waits_for.map(|(_, until)| until);
+        assert_eq!(
+            until,
+            Some(ended + hour),
+            "a disk that hangs once adds nothing"
+        );
+    }
+
+    #[test]
+    fn clients_that_do_not_come_in_time_are_waited_for_more_and_more_rarely() {
+        let (now, hour) = (Instant::now(), Duration::from_secs(3600));
+        let mut gathering = Gathering {
+            took: hour,
+            ..Gathering::default()
+        };
+        let mut syncs_between = |comes: usize| {
+            let mut syncs = 1;
+            loop {
+                gathering.begin(2, now, now + hour);
+                let Some((_, until)) = &mut gathering.waits_for else {
+                    syncs += 1;
+                    continue;
+                };
+                *until = now;
+                assert!(gathering.is_over(comes));
+                return syncs;
+            }
+        };
+        let late = [1; 7].map(&mut syncs_between);
+        assert_eq!(late, [1, 2, 4, 8, 16, 32, 32]);
+        assert_eq!([2, 2, 1, 1].map(syncs_between), [32, 1, 1, 2]);
     }
 
     /// A disk may hang for minutes.

@@ -85,7 +85,7 @@ fn is_own_fault(error: &binlog::Error) -> bool {
 /// same way, but does not wait until the last worker has left.
 fn process(plan: &Plan, life: &Life, disk: &Disk, mut legacy: Legacy, now: u64) -> Legacy {
     let faults = life.faults.clone();
-    let (drive, door) = world::begin(disk.clone(), plan.is_shared, faults, now);
+    let (drive, door) = world::begin(disk.clone(), plan, faults, now);
     if let End::Killed(step) = life.end {
         threads::run_at(step, world::kill);
     }

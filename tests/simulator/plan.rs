@@ -13,6 +13,8 @@ pub struct Plan {
     pub sync: SyncMode,
     /// Whether other machines can use the directory.
     pub is_shared: bool,
+    /// How long each sync of a file takes, in nanoseconds.
+    pub sync_takes: u64,
     pub segment_size: u64,
     pub max_job_size: u32,
     pub max_memory: Option<u64>,
@@ -148,6 +150,11 @@ impl Plan {
         Plan {
             sync,
             is_shared,
+            // (Otherwise a sync may be due in a millisecond.)
+            sync_takes: match sync {
+                SyncMode::Always => *random.choose(&[0, 0, 300_000, 2_000_000]),
+                SyncMode::Every(_) | SyncMode::Never => 0,
+            },
             segment_size: *random.choose(&[4096, 4096, 4096, 8192, 16384]),
             max_job_size,
             max_memory: random.one_in(8).then(|| 500 + random.below(8000)),

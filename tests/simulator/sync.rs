@@ -3,7 +3,7 @@
 use crate::simulator::{threads, world};
 use std::collections::VecDeque;
 use std::io;
-use std::ops::{Deref, DerefMut, Sub};
+use std::ops::{Add, Deref, DerefMut, Sub};
 use std::sync::{Arc, LockResult, TryLockError, TryLockResult};
 use std::time::Duration;
 
@@ -26,6 +26,14 @@ impl Instant {
     pub fn checked_add(self, time: Duration) -> Option<Instant> {
         let nanos = u64::try_from(time.as_nanos()).ok()?;
         self.0.checked_add(nanos).map(Instant)
+    }
+}
+
+impl Add<Duration> for Instant {
+    type Output = Instant;
+
+    fn add(self, time: Duration) -> Instant {
+        self.checked_add(time).expect("it is not that far away")
     }
 }
 

@@ -419,6 +419,12 @@ pub fn steps() -> u64 {
     with(|threads| threads.steps).unwrap_or_default()
 }
 
+/// When the first thread goes on that waits for a time.
+pub fn wakes_at() -> Option<u64> {
+    let first = |threads: &mut Threads| threads.all.iter().filter_map(Thread::wakes_at).min();
+    with(first).flatten()
+}
+
 /// A number less than `end`.
 pub fn below(end: u64) -> u64 {
     with(|threads| threads.random.below(end)).unwrap_or_default()

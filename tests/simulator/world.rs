@@ -62,6 +62,7 @@ use crate::binlog::storage::{File, Storage};
 use crate::simulator::disk::{Disk, Random};
 use crate::simulator::hangup::Door;
 use crate::simulator::judge::{self, Event};
+use crate::simulator::plan::Plan;
 use crate::simulator::threads;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -123,6 +124,9 @@ struct World {
     /// What the clock on the wall showed at the start.
     started_at: u64,
     disk: Disk,
+    sync_takes: u64,
+    /// Until when threads may wait for a sync, or for others to take part in the next one.
+    syncs_until: u64,
     faults: Vec<(u64, Kind, Fault)>,
     for_good: Option<ErrorKind>,
     is_killed: bool,
@@ -157,6 +161,11 @@ impl World {
         self.left.get_or_insert_with(|| disk.state().kill());
     }
 
+    /// A sync ends then, and what waits for others that take part in the next one.
+    fn expect_sync_until(&mut self, end: u64) {
+        self.syncs_until = end + 2 * self.sync_takes + 100_000;
+    }
+
     /// If the disk is still limited at this step, notes so.
     fn note_limit(&mut self) {
         if self.disk.state().is_limited()
@@ -174,11 +183,12 @@ fn with<R>(work: impl FnOnce(&mut World) -> R) -> R {
 /// A process begins. Returns its storage, and where clients come in.
 pub fn begin(
     disk: Disk,
-    is_shared: bool,
+    plan: &Plan,
     faults: Vec<(u64, Kind, Fault)>,
     started_at: u64,
 ) -> (Arc<Drive>, Arc<Door>) {
     let door = Arc::new(Door::default());
+    let is_shared = plan.is_shared;
     if is_shared {
         // As `lease` does it: segments that another server has prepared are its own.
         let names = disk.names().into_iter();
@@ -191,6 +201,8 @@ pub fn begin(
         door: door.clone(),
         started_at,
         disk: disk.clone(),
+        sync_takes: plan.sync_takes,
+        syncs_until: 0,
         faults,
         for_good: None,
         is_killed: false,
@@ -230,6 +242,12 @@ pub fn is_killed() -> bool {
 /// Whether an operation failed because it was made to fail.
 pub fn has_broken() -> bool {
     with(|world| world.disk.failed().is_some())
+}
+
+/// Whether all threads wait for a sync, and soon go on.
+pub fn is_syncing() -> bool {
+    let until = with(|world| world.syncs_until);
+    threads::wakes_at().is_some_and(|at| at <= until)
 }
 
 pub fn is_replaced() -> bool {
@@ -406,9 +424,17 @@ pub fn tells(bytes: &[u8]) {
 fn before(disk: &Disk, kind: &'static str) {
     threads::pass();
     if kind == "done" {
+        with(|world| world.expect_sync_until(threads::now()));
         return;
     }
     takes_long();
+    if kind == "sync" {
+        let until = threads::now() + with(|world| world.sync_takes);
+        with(|world| world.expect_sync_until(until));
+        while threads::now() < until {
+            threads::wait(Some(until));
+        }
+    }
     let operation = disk.operations() + 1;
     let mut kills = false;
     with(|world| {

@@ -376,6 +376,7 @@ fn plan(clients: Vec<Vec<Action>>) -> Plan {
         max_memory: None,
         max_jobs_per_tube: None,
         max_connections: 10,
+        sync_takes: 0,
         idle_timeout: None,
         room: 10_000,
         lives: vec![life(clients)],

@@ -286,7 +286,7 @@ impl Judge {
                     caller.written = caller.peer.as_ref().map(Peer::written);
                 }
             }
-            Event::AllWait(_) if self.is_stopping => {}
+            Event::AllWait(_) if self.is_stopping || world::is_syncing() => {}
             Event::AllWait(clients) => {
                 self.the_loss_of_the_lock_is_known();
                 self.nothing_is_overdue();
