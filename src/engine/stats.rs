@@ -63,6 +63,7 @@ impl Engine {
         facts.add_number("puts-refused-by-tubes", self.totals.refused_by_tubes);
         facts.add_number("jobs-expired", self.totals.expired);
         facts.add_number("idempotency-keys-taken", self.tombstone_count() as u64);
+        facts.add_number("unique-keys-memory", self.unique.memory);
         facts.add_number("memory-used", self.memory() + self.memory_outside_engine);
         facts.add_number("max-memory", self.config.max_memory.unwrap_or(0));
         Reply::MoreServerStats(facts)

@@ -290,3 +290,35 @@ fn with_little_memory_lists_are_shorter_and_have_at_least_one_item() {
         assert_eq!(items(Some(0), command), vec![1; count], "{command}");
     }
 }
+
+/// A key may be taken for a year after its job is deleted.
+#[test]
+fn unique_keys_take_at_most_a_quarter_of_the_memory() {
+    let mut bench = Bench::new();
+    let id = bench.0.connect();
+    bench.0.config.max_memory = Some(100_000);
+    let put = |number| format!("put 0 0 60 0 idp:{number}:31536000\r\n\r\n");
+    let mut taken = Vec::new();
+    while let Outcome::Reply(Reply::Inserted(job)) = bench.ask(id, &put(taken.len())).0 {
+        taken.push(job.0);
+        if taken.len() % 2 == 0 {
+            bench.ask(id, &format!("delete {job}\r\n"));
+        }
+    }
+    assert_eq!(taken.len(), 25_000 / 409);
+    assert_eq!(bench.0.job_count(), taken.len().div_ceil(2));
+    let refused = reply(Reply::OutOfMemory);
+    assert_eq!(bench.ask(id, &put(taken.len())).0, refused);
+    // One whose key is taken is answered as ever, and others go on.
+    let known = bench.ask(id, &put(1)).0;
+    assert_eq!(known, reply(Reply::InsertedBefore(JobId(2), None, None)));
+    let other = bench.ask(id, "put 0 0 60 0 con:a\r\n\r\n").0;
+    assert!(matches!(other, Outcome::Reply(Reply::Inserted(_))));
+    // A delete is never refused, and leaves its key taken.
+    assert_eq!(bench.ask(id, "delete 1\r\n").0, reply(Reply::Deleted));
+    assert_eq!(bench.ask(id, &put(taken.len())).0, refused);
+    // In a year there is room again.
+    bench.0.tick(Time::default() + Seconds(31_536_000));
+    let later = bench.ask(id, &put(0)).0;
+    assert!(matches!(later, Outcome::Reply(Reply::Inserted(_))));
+}

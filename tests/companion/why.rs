@@ -84,9 +84,9 @@ fn why_names_the_limit_that_keeps_ready_jobs_from_workers() {
 }
 
 #[test]
-fn unique_keys_of_deleted_jobs_are_named_if_they_fill_the_memory() {
+fn unique_keys_are_named_if_they_take_their_quarter_of_the_memory() {
     let program = support::program("beanpoled");
-    let scene = Scene::start(&program, &["--max-memory", "2650"]);
+    let scene = Scene::start(&program, &["--max-memory", "10000"]);
     scene.tell(
         "
         $ for n in 1 2 3 4 5 6; do beanpole put -q --unique k$n:60 x; beanpole delete $n; done
@@ -94,8 +94,9 @@ fn unique_keys_of_deleted_jobs_are_named_if_they_fill_the_memory() {
         ! beanpole put: body 1: the server has no room for it (OUT_OF_MEMORY)
         [4]
         $ beanpole why
-        The server takes no new jobs: its memory is full. It has refused 1 put. Deleted jobs have left 6 unique keys taken.
-        [1]",
+        The server takes no jobs with new unique keys: such keys take a quarter of its memory. It has refused 1 put. Deleted jobs have left 6 unique keys taken.
+        [1]
+        $ beanpole put -q x",
     );
 }
 

@@ -69,6 +69,7 @@ impl Model {
                     self.said.push((client, "OUT_OF_MEMORY".into()));
                     return;
                 }
+                None if !self.has_room_for_key(&job.options, &used) => "OUT_OF_MEMORY".into(),
                 None => self.insert(*job, size, &used, bytes),
             },
         };

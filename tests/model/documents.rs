@@ -70,6 +70,7 @@ impl Model {
         text += &format!("puts-refused-by-tubes: {}\n", self.refused_by_tubes);
         text += &format!("jobs-expired: {}\n", self.expired);
         text += &format!("idempotency-keys-taken: {}\n", self.tombstones.len());
+        text += &format!("unique-keys-memory: {}\n", self.memory_of_keys());
         text += &format!("memory-used: {}\n", self.memory() + self.memory_outside);
         text += &format!("max-memory: {}\n", self.max_memory.unwrap_or(0));
         document(&text)

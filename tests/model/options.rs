@@ -242,6 +242,25 @@ impl Model {
         jobs.sum::<usize>() + tombstones.sum::<usize>() + limits.len() * LIMIT_OVERHEAD
     }
 
+    /// What the unique keys take that are taken, also after their jobs are deleted.
+    pub(super) fn memory_of_keys(&self) -> usize {
+        let of_jobs = self.jobs.iter().filter_map(|job| {
+            let (key, _) = job.options.unique.as_ref()?;
+            Some(OPTIONS_OVERHEAD + job.tube.len() + key.len())
+        });
+        let others = self.tombstones.iter();
+        let others = others.map(|one| OPTIONS_OVERHEAD + one.tube.len() + one.key.len());
+        of_jobs.chain(others).sum()
+    }
+
+    /// Whether the key of a job that is to be put has room: keys may take a quarter.
+    pub(super) fn has_room_for_key(&self, options: &Options, tube: &str) -> bool {
+        let most = self.max_memory.unwrap_or(usize::MAX) / 4;
+        options.unique.as_ref().is_none_or(|(key, _)| {
+            self.memory_of_keys() + OPTIONS_OVERHEAD + tube.len() + key.len() <= most
+        })
+    }
+
     /// What the options of a job that is to be put need.
     pub(super) fn needed_for(&self, options: &Options) -> usize {
         let limit = options.limit.as_ref().map(|(key, _)| key);

@@ -105,18 +105,29 @@ impl Told {
     }
 }
 
-/// What is in the way of all jobs.
+/// What is in the way of all jobs, or of those with new unique keys.
 fn of_server(stats: &Facts) -> Option<String> {
-    Some(match Refusal::of(stats)? {
+    let keys_left = || {
+        let keys = counted(stats.number("idempotency-keys-taken"), "unique key");
+        format!("Deleted jobs have left {keys} taken.")
+    };
+    let Some(why) = Refusal::of(stats) else {
+        return keys_are_full(stats).then(|| {
+            let refused = counted(stats.number("puts-refused"), "put");
+            let text = "The server takes no jobs with new unique keys: such keys take a quarter";
+            format!(
+                "{text} of its memory. It has refused {refused}. {}",
+                keys_left()
+            )
+        });
+    };
+    Some(match why {
         Refusal::Drains => "The server drains: it takes no new jobs.".into(),
         why => {
             let (reason, refused) = (why.words(), counted(stats.number("puts-refused"), "put"));
             let text = format!("The server takes no new jobs: {reason}. It has refused {refused}.");
             match stats.number("idempotency-keys-taken") {
-                keys @ 1.. if why == Refusal::MemoryFull => {
-                    let keys = counted(keys, "unique key");
-                    format!("{text} Deleted jobs have left {keys} taken.")
-                }
+                1.. if why == Refusal::MemoryFull => format!("{text} {}", keys_left()),
                 _ if why == Refusal::DiskFull => {
                     format!("{text} Files binlog.*.taken in its directory may be removed.")
                 }
@@ -124,6 +135,13 @@ fn of_server(stats: &Facts) -> Option<String> {
             }
         }
     })
+}
+
+/// Whether a put with a new key of the greatest length would be refused.
+fn keys_are_full(stats: &Facts) -> bool {
+    const LONGEST: u64 = 800;
+    let most = stats.number("max-memory") / 4;
+    most > 0 && stats.number("unique-keys-memory") + LONGEST > most
 }
 
 /// The tubes that are in trouble, the worst first; of those in the same trouble,

@@ -30,7 +30,9 @@ impl Engine {
             };
             let refusal = self.refusal(put, connection.used, None);
             let is_new = self.holder(put, connection.used).is_none();
-            refusal.is_none() && is_new && !self.is_full(connection.used)
+            let has_place = !self.is_full(connection.used);
+            let has_room = self.has_room_for_key(put, connection.used);
+            refusal.is_none() && is_new && has_place && has_room
         })
     }
 
@@ -101,6 +103,11 @@ impl Engine {
             self.effects.unneeded_bodies.push(body);
             self.totals.refused_by_tubes += 1;
             self.tubes[tube].refused += 1;
+            return Reply::OutOfMemory;
+        }
+        if !self.has_room_for_key(&put, tube) {
+            self.effects.unneeded_bodies.push(body);
+            self.totals.refused += 1;
             return Reply::OutOfMemory;
         }
         let state = match put.delay {

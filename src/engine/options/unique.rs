@@ -17,6 +17,8 @@ pub struct UniqueKeys {
     /// The job that has the key of a tube. The tube is here by its name, since
     /// the key may be taken for longer than the tube exists.
     holders: BTreeMap<(TubeName, Key), JobId>,
+    /// What they take, in bytes.
+    pub memory: u64,
     /// The tombstones of deleted jobs, as the log must hold them.
     pub tombstones: BTreeMap<JobId, Box<StoredJob>>,
 }
@@ -25,7 +27,9 @@ impl UniqueKeys {
     /// From now on a job has this key.
     pub fn take(&mut self, tube: &TubeName, unique: &Unique, id: JobId) {
         let name = (tube.clone(), unique.key.clone());
-        self.holders.insert(name, id);
+        if self.holders.insert(name, id).is_none() {
+            self.memory += memory(tube, unique);
+        }
     }
 
     /// The job no longer has this key.
@@ -33,12 +37,13 @@ impl UniqueKeys {
         let name = (tube.clone(), unique.key.clone());
         if self.holders.get(&name) == Some(&id) {
             self.holders.remove(&name);
+            self.memory -= memory(tube, unique);
         }
     }
 }
 
-/// What a tombstone takes, in bytes: its tube may be gone, so the name counts here. That
-/// is never more than the job took.
+/// What a key that is taken needs, and so what a tombstone takes, in bytes: its tube may be
+/// gone, so the name counts here. That is never more than the job took.
 fn memory(tube: &TubeName, unique: &Unique) -> u64 {
     OPTIONS_OVERHEAD + (tube.as_str().len() + unique.key.as_str().len()) as u64
 }
@@ -97,6 +102,20 @@ impl Engine {
         let tube = self.tubes[tube].name.clone();
         let holder = self.unique.holders.get(&(tube, unique.key.clone()));
         holder.copied()
+    }
+
+    /// Whether there is room for the key of a put, if it has one and that is not taken: all
+    /// keys together may take a quarter of the memory, since those of deleted jobs may stay
+    /// taken for a year. It is decided here, because a delete is never refused.
+    pub(in crate::engine) fn has_room_for_key(&self, put: &Put, tube: TubeIndex) -> bool {
+        let options = put.options.as_ref();
+        options
+            .and_then(|options| options.unique.as_ref())
+            .is_none_or(|unique| {
+                let needed = memory(&self.tubes[tube].name, unique);
+                let most = self.config.max_memory.unwrap_or(u64::MAX) / 4;
+                self.unique.memory + needed <= most
+            })
     }
 
     /// The reply to a put whose key is taken. If the put is more urgent than
