@@ -133,7 +133,7 @@ fn serve(options: Options) -> Result<(), Failure> {
             Event::Signal(_) => {}
         }
     };
-    engine.draining = is_draining;
+    engine.outside.draining = is_draining;
     limits.max_connections = max_connections;
     limits.narrow_sockets = system::has_group_limit();
     if let Some(binlog) = &binlog {

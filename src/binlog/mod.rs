@@ -261,7 +261,7 @@ impl Jobs for Engine {
     fn stored(&self, id: JobId) -> Option<StoredJob> {
         let job = Engine::stored(self, id);
         // From the engine's clock to the system's.
-        job.map(|job| job.moved_by(self.clock_shift))
+        job.map(|job| job.moved_by(self.outside.clock_shift))
     }
 
     fn restore(&mut self, job: StoredJob) {
@@ -274,7 +274,7 @@ impl Jobs for Engine {
 
     fn pause(&self, tube: &TubeName) -> Option<StoredPause> {
         let mut pause = self.stored_pause(tube)?;
-        pause.until = pause.until + self.clock_shift;
+        pause.until = pause.until + self.outside.clock_shift;
         Some(pause)
     }
 

@@ -7,6 +7,15 @@ use crate::protocol::{JobState, Priority};
 /// Ready jobs with a smaller priority count as urgent.
 const NOT_URGENT: Priority = Priority(1024);
 
+/// All that is counted.
+#[derive(Default)]
+pub struct Counts {
+    /// The jobs of all tubes.
+    pub jobs: JobCounts,
+    pub connections: ConnectionCounts,
+    pub totals: Totals,
+}
+
 /// How many jobs are in which state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct JobCounts {

@@ -61,17 +61,16 @@ pub use job::{JobFields, Lengths, StoredJob, StoredState};
 pub use time::{Shift, Time};
 pub use tube::StoredPause;
 
-use crate::protocol::document::TubeNames;
 use crate::protocol::{Body, JobId, Reply, TubeName};
 use connection::Connection;
-use counts::{ConnectionCounts, JobCounts, Totals};
+use counts::Counts;
 use job::{Details, Job, State};
 use jobs::Jobs;
-use options::{JobsByKey, LIMIT_OVERHEAD, UniqueKeys};
+use options::Keys;
 use slab::{ConnectionIndex, OfConnections, OfTubes, Slab, TubeIndex};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
-use tube::{DEFAULT, Order, Tube};
+use tube::{DEFAULT, Order, Tube, TubesByName};
 use wheel::Wheel;
 
 /// What each tube that a connection watches beside its first one takes, in
@@ -161,6 +160,74 @@ pub enum Change {
     Pause(TubeName),
 }
 
+/// All jobs, tubes and connections. `transitions` changes each group; beside it:
+#[derive(Default)]
+pub struct Engine {
+    /// The settings; they never change.
+    pub config: Config,
+    jobs: Jobs,
+    /// The number of the next job.
+    next_id: u64,
+    /// `tube` alone adds and removes some.
+    tubes: Slab<OfTubes, Tube>,
+    tubes_by_name: TubesByName,
+    connections: Slab<OfConnections, Connection>,
+    /// Whose limits and unique keys there are: `options` alone.
+    keys: Keys,
+    /// `commands::workers`, for `bury-later`.
+    burials: Burials,
+    /// `options`, for what ends.
+    clock: Clock,
+    /// Where the counted things happen.
+    counts: Counts,
+    /// What jobs, tubes other than `default`, watches and keys of deleted jobs
+    /// take, in bytes, as [`Config::max_memory`] counts it.
+    memory: u64,
+    /// When the engine was started.
+    started_at: Time,
+    /// The latest moment at which something happened to a restored job.
+    pub latest_restored: Time,
+    /// The caller alone.
+    pub outside: Outside,
+    /// What the caller has to do, and then to clear.
+    pub effects: Effects,
+    waiting: Waiting,
+}
+
+/// What the caller tells the engine, which never changes it.
+#[derive(Default)]
+pub struct Outside {
+    /// How many bytes the caller holds for clients outside the engine. They
+    /// count against the limit as well.
+    pub memory: u64,
+    /// How far the system's clock is ahead, for what is stored.
+    pub clock_shift: Shift,
+    /// While this is set, the engine refuses new jobs.
+    pub draining: bool,
+    /// Whether the caller refuses puts because the disk is full, for `list-server-stats`.
+    pub disk_is_full: bool,
+}
+
+/// Jobs that are buried, or will be.
+#[derive(Default)]
+struct Burials {
+    /// Reserved jobs that are buried instead of becoming ready again.
+    wanted: BTreeSet<JobId>,
+    /// The number of the next burial.
+    next: u64,
+}
+
+/// What the clock does.
+#[derive(Default)]
+struct Clock {
+    wheel: Wheel<Owner>,
+    /// What it ends: the ready and delayed jobs that expire, and the tombstones, each
+    /// with the moment.
+    ends: BTreeSet<(Time, JobId)>,
+    /// When the timer of these rings.
+    ends_timer: Option<Time>,
+}
+
 /// What a timer belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Owner {
@@ -170,58 +237,11 @@ enum Owner {
     Connection(ConnectionIndex),
 }
 
-/// All jobs, tubes and connections.
+/// The connections that wait for a job, beside what each of them and each tube knows.
 #[derive(Default)]
-pub struct Engine {
-    /// The settings; they never change.
-    pub config: Config,
-    jobs: Jobs,
-    tubes: Slab<OfTubes, Tube>,
-    tube_indices: BTreeMap<TubeName, TubeIndex>,
-    tubes_by_id: BTreeMap<u64, TubeIndex>,
-    /// In the order of `list-tubes`: when a tube is removed, the last one takes
-    /// its position, as in the reference server.
-    tube_names: TubeNames,
-    connections: Slab<OfConnections, Connection>,
-    connections_by_id: BTreeMap<ConnectionId, ConnectionIndex>,
-    jobs_by_key: JobsByKey,
-    unique: UniqueKeys,
-    /// Reserved jobs that are buried instead of becoming ready again.
-    burials: BTreeSet<JobId>,
-    wheel: Wheel<Owner>,
-    /// What the clock ends: the ready and delayed jobs that expire, and the tombstones, each
-    /// with the moment.
-    ends: BTreeSet<(Time, JobId)>,
-    /// When the timer of these rings.
-    ends_timer: Option<Time>,
-    /// The next numbers: of a job, of a tube, of a burial, and of a connection that
-    /// waits.
-    next_id: u64,
-    next_tube: u64,
-    next_burial: u64,
-    next_order: Order,
-    /// The sums over all tubes and connections.
-    jobs_now: JobCounts,
-    connections_now: ConnectionCounts,
-    totals: Totals,
-    /// What jobs, tubes other than `default`, watches and keys of deleted jobs
-    /// take, in bytes, as [`Config::max_memory`] counts it.
-    memory: u64,
-    /// How many bytes the caller holds for clients outside the engine. They
-    /// count against the limit as well.
-    pub memory_outside_engine: u64,
-    /// How far the system's clock is ahead, for what is stored.
-    pub clock_shift: Shift,
-    /// When the engine was started.
-    started_at: Time,
-    /// The latest moment at which something happened to a restored job.
-    pub latest_restored: Time,
-    /// While this is set, the engine refuses new jobs.
-    pub draining: bool,
-    /// Whether the caller refuses puts because the disk is full, for `stats`.
-    pub disk_is_full: bool,
-    /// What the caller has to do, and then to clear.
-    pub effects: Effects,
+struct Waiting {
+    /// The number of the next one.
+    next: Order,
     /// Tubes that may have a ready job for a waiting connection, each with the
     /// connection that had waited longest when that was noted. It is empty between
     /// calls, unless one has used up its time slice: then the next calls serve.
@@ -234,7 +254,6 @@ impl Engine {
         let mut engine = Engine {
             config,
             next_id: 1,
-            next_tube: 1,
             started_at: now,
             ..Engine::default()
         };
@@ -244,15 +263,15 @@ impl Engine {
 
     /// A new connection: it uses `default` and watches it.
     pub fn connect(&mut self) -> ConnectionId {
-        self.totals.connections += 1;
-        let id = ConnectionId(self.totals.connections);
-        let index = self.connections.insert(Connection {
+        self.counts.totals.connections += 1;
+        let id = ConnectionId(self.counts.totals.connections);
+        let connection = Connection {
             id,
             used: DEFAULT,
             watched: vec![DEFAULT],
             ..Connection::default()
-        });
-        self.connections_by_id.insert(id, index);
+        };
+        self.connections.insert(id.0, connection);
         let default = &mut self.tubes[DEFAULT];
         default.using += 1;
         default.watching += 1;
@@ -287,12 +306,12 @@ impl Engine {
         if !connection.reserved.is_empty() || connection.watched.len() > 1 {
             return false;
         }
-        self.connections_by_id.remove(&id);
-        let mut connection = self.connections.remove(index).expect("it was there");
-        self.wheel
+        let mut connection = self.connections.remove(id.0).expect("it was there");
+        self.clock
+            .wheel
             .clear(Owner::Connection(index), &mut connection.timer);
-        self.connections_now.producers -= usize::from(connection.puts > 0);
-        self.connections_now.workers -= usize::from(connection.is_worker);
+        self.counts.connections.producers -= usize::from(connection.puts > 0);
+        self.counts.connections.workers -= usize::from(connection.is_worker);
         self.tubes[connection.watched[0]].watching -= 1;
         self.remove_tube_if_unused(connection.watched[0]);
         self.tubes[connection.used].using -= 1;
@@ -329,7 +348,7 @@ impl Engine {
         if self.has_unserved() {
             Some(Time::default())
         } else {
-            self.wheel.wake_at
+            self.clock.wheel.wake_at
         }
     }
 
@@ -360,7 +379,7 @@ impl Engine {
             StoredState::Deleted { .. } => return self.restore_tombstone(stored),
         };
         if let State::Buried { order } = state {
-            self.next_burial = self.next_burial.max(order + 1);
+            self.burials.next = self.burials.next.max(order + 1);
         }
         let job = Job {
             body: stored.body,
@@ -421,7 +440,7 @@ impl Engine {
     /// still taken; `None` if there is neither.
     pub fn stored(&self, id: JobId) -> Option<StoredJob> {
         let Some(job) = self.jobs.get(id) else {
-            return Some(*self.unique.tombstones.get(&id).cloned()?);
+            return self.keys.tombstone(id).cloned();
         };
         let details = job.details.as_deref().cloned().unwrap_or_default();
         Some(StoredJob {
@@ -443,14 +462,14 @@ impl Engine {
 
     /// What jobs, tubes, watches and keys take, as [`Config::max_memory`] counts it.
     pub fn memory(&self) -> u64 {
-        self.memory + self.jobs.memory() + self.jobs_by_key.len() as u64 * LIMIT_OVERHEAD
+        self.memory + self.jobs.memory() + self.keys.memory()
     }
 
     /// Whether this many more bytes are within the limit, together with what the
     /// caller holds.
     pub fn has_memory_for(&self, bytes: u64) -> bool {
         let limit = self.config.max_memory.unwrap_or(u64::MAX);
-        self.memory() + self.memory_outside_engine + bytes <= limit
+        self.memory() + self.outside.memory + bytes <= limit
     }
 
     /// How many bytes replies may take that clients perhaps do not read: what is left of
@@ -458,17 +477,17 @@ impl Engine {
     /// the memory.
     pub fn room_for_replies(&self) -> u64 {
         let limit = self.config.max_memory.unwrap_or(u64::MAX);
-        let used = self.memory() + self.memory_outside_engine;
+        let used = self.memory() + self.outside.memory;
         limit.saturating_add(limit / 16).saturating_sub(used)
     }
 
     /// The index of a connection, if it is still there.
     fn find(&self, id: ConnectionId) -> Option<ConnectionIndex> {
-        self.connections_by_id.get(&id).copied()
+        self.connections.find(id.0)
     }
 
     /// How many keys of deleted jobs are still taken.
     pub fn tombstone_count(&self) -> usize {
-        self.unique.tombstones.len()
+        self.keys.tombstone_count()
     }
 }

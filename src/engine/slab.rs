@@ -9,7 +9,7 @@
 //! faster.
 
 use super::SLICE;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::marker::PhantomData;
 use std::ops;
 
@@ -34,32 +34,45 @@ pub type ConnectionIndex = Index<OfConnections>;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OfConnections;
 
-/// Members by their indices.
+/// Members by their indices, and by their numbers, of which none is given twice.
 #[derive(Default)]
 pub struct Slab<Kind, T> {
     members: Vec<Option<Box<T>>>,
     free: BTreeSet<Index<Kind>>,
+    by_id: BTreeMap<u64, Index<Kind>>,
 }
 
 impl<Kind: Copy + Ord, T> Slab<Kind, T> {
-    pub fn insert(&mut self, member: T) -> Index<Kind> {
+    pub fn insert(&mut self, id: u64, member: T) -> Index<Kind> {
         self.trim();
-        let member = Some(Box::new(member));
-        if let Some(index) = self.free.pop_first() {
-            self.members[index.0 as usize] = member;
-            return index;
-        }
-        self.members.push(member);
-        let last = u32::try_from(self.members.len() - 1);
-        Index::new(last.expect("fewer than 2^32 members"))
+        let index = self.free.pop_first().unwrap_or_else(|| {
+            self.members.push(None);
+            let last = u32::try_from(self.members.len() - 1);
+            Index::new(last.expect("fewer than 2^32 members"))
+        });
+        self.members[index.0 as usize] = Some(Box::new(member));
+        self.by_id.insert(id, index);
+        index
+    }
+
+    /// The index of the member with this number.
+    pub fn find(&self, id: u64) -> Option<Index<Kind>> {
+        self.by_id.get(&id).copied()
+    }
+
+    /// The members with this number or a higher one, in their order.
+    pub fn from(&self, id: u64) -> impl Iterator<Item = (u64, &T)> {
+        let members = self.by_id.range(id..);
+        members.map(|(&id, &index)| (id, &self[index]))
     }
 
     pub fn get(&self, index: Index<Kind>) -> Option<&T> {
         self.members.get(index.0 as usize)?.as_deref()
     }
 
-    pub fn remove(&mut self, index: Index<Kind>) -> Option<T> {
-        let member = self.members.get_mut(index.0 as usize)?.take()?;
+    pub fn remove(&mut self, id: u64) -> Option<T> {
+        let index = self.by_id.remove(&id)?;
+        let member = self.members[index.0 as usize].take()?;
         self.free.insert(index);
         self.trim();
         Some(*member)
@@ -80,7 +93,7 @@ impl<Kind: Copy + Ord, T> Slab<Kind, T> {
     }
 
     pub fn len(&self) -> usize {
-        self.members.len() - self.free.len()
+        self.by_id.len()
     }
 }
 
@@ -107,18 +120,20 @@ mod tests {
     #[test]
     fn a_free_index_is_used_again_and_an_empty_slab_keeps_no_memory() {
         let mut slab = Slab::<OfTubes, u32>::default();
-        let indices: Vec<TubeIndex> = (0..900).map(|member| slab.insert(member)).collect();
-        assert_eq!(slab.remove(indices[7]), Some(7));
-        assert_eq!(slab.remove(indices[3]), Some(3));
+        let indices: Vec<TubeIndex> = (0..900).map(|n| slab.insert(n.into(), n)).collect();
+        assert_eq!(slab.remove(7), Some(7));
+        assert_eq!(slab.remove(3), Some(3));
         assert!(slab.get(indices[3]).is_none());
         assert_eq!(
-            [slab.insert(1003), slab.insert(1007)],
+            [slab.insert(1003, 1003), slab.insert(1007, 1007)],
             [indices[3], indices[7]]
         );
         assert_eq!((slab.len(), slab[indices[7]]), (900, 1007));
+        let ids: Vec<u64> = slab.from(898).map(|(id, _)| id).collect();
+        assert_eq!(ids, [898, 899, 1003, 1007]);
         // The last one goes last.
-        for &index in &indices {
-            assert!(slab.remove(index).is_some());
+        for id in slab.from(0).map(|(id, _)| id).collect::<Vec<_>>() {
+            assert!(slab.remove(id).is_some() && slab.find(id).is_none());
         }
         assert_eq!(slab.len(), 0);
         assert!(slab.members.is_empty() && slab.free.is_empty());

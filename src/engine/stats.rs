@@ -5,11 +5,12 @@
 //! text has another order. The field that a key is filled from says what it
 //! counts.
 
+use super::connection::Connection;
 use super::counts::JobCounts;
 use super::job::{JOB_OVERHEAD, Job, State};
-use super::slab::{ConnectionIndex, TubeIndex};
+use super::slab::ConnectionIndex;
 use super::tube::{Pause, Tube};
-use super::{ConnectionId, Engine, SLICE, Time};
+use super::{Engine, SLICE, Time};
 use crate::protocol::command::{self, ListJobs};
 use crate::protocol::document::TubeNames;
 use crate::protocol::{
@@ -36,20 +37,23 @@ impl Engine {
     #[inline(never)]
     pub(super) fn stats(&self) -> Reply {
         let [mut document, mut state] = <[Document; 2]>::default();
-        add_jobs(&mut document, &self.jobs_now);
-        for (name, count) in command::counted().into_iter().zip(self.totals.commands) {
+        add_jobs(&mut document, &self.counts.jobs);
+        for (name, count) in command::counted()
+            .into_iter()
+            .zip(self.counts.totals.commands)
+        {
             document.add_number(&["cmd-", name].concat(), count);
         }
-        document.add_number("job-timeouts", self.totals.timeouts);
-        document.add_number("total-jobs", self.totals.jobs);
+        document.add_number("job-timeouts", self.counts.totals.timeouts);
+        document.add_number("total-jobs", self.counts.totals.jobs);
         document.add_number("max-job-size", self.config.max_job_size);
-        document.add("current-tubes", self.tube_names.len());
+        document.add("current-tubes", self.tubes_by_name.list.len());
         document.add("current-connections", self.connections.len());
-        document.add("current-producers", self.connections_now.producers);
-        document.add("current-workers", self.connections_now.workers);
-        document.add("current-waiting", self.connections_now.waiting);
-        document.add_number("total-connections", self.totals.connections);
-        state.add("draining", self.draining);
+        document.add("current-producers", self.counts.connections.producers);
+        document.add("current-workers", self.counts.connections.workers);
+        document.add("current-waiting", self.counts.connections.waiting);
+        document.add_number("total-connections", self.counts.totals.connections);
+        state.add("draining", self.outside.draining);
         Reply::ServerStats(Box::new([document, state]))
     }
 
@@ -58,13 +62,13 @@ impl Engine {
     pub(super) fn list_server_stats(&self) -> Reply {
         let mut facts = Document::default();
         facts.add_number("put-refusal", self.put_refusal());
-        facts.add_number("puts-refused", self.totals.refused);
+        facts.add_number("puts-refused", self.counts.totals.refused);
         facts.add_number("max-jobs-per-tube", self.max_jobs_per_tube());
-        facts.add_number("puts-refused-by-tubes", self.totals.refused_by_tubes);
-        facts.add_number("jobs-expired", self.totals.expired);
+        facts.add_number("puts-refused-by-tubes", self.counts.totals.refused_by_tubes);
+        facts.add_number("jobs-expired", self.counts.totals.expired);
         facts.add_number("idempotency-keys-taken", self.tombstone_count() as u64);
-        facts.add_number("unique-keys-memory", self.unique.memory);
-        facts.add_number("memory-used", self.memory() + self.memory_outside_engine);
+        facts.add_number("unique-keys-memory", self.keys.unique_memory());
+        facts.add_number("memory-used", self.memory() + self.outside.memory);
         facts.add_number("max-memory", self.config.max_memory.unwrap_or(0));
         Reply::MoreServerStats(facts)
     }
@@ -78,8 +82,8 @@ impl Engine {
         let body = share.min(self.config.max_job_size.into());
         match () {
             () if !self.has_memory_for(JOB_OVERHEAD + body) => 3,
-            () if self.disk_is_full => 2,
-            () if self.draining => 1,
+            () if self.outside.disk_is_full => 2,
+            () if self.outside.draining => 1,
             () => 0,
         }
     }
@@ -99,8 +103,8 @@ impl Engine {
     }
 
     pub(super) fn list_tubes(&mut self) -> Reply {
-        self.effects.steps += self.tube_names.len() / 16;
-        self.names(self.tube_names.clone())
+        self.effects.steps += self.tubes_by_name.list.len() / 16;
+        self.names(self.tubes_by_name.list.clone())
     }
 
     pub(super) fn list_tubes_watched(&mut self, by: ConnectionIndex) -> Reply {
@@ -164,9 +168,8 @@ impl Engine {
     /// does not know about them.
     #[inline(never)]
     pub(super) fn list_connections(&mut self, from: u64, count: u64, now: Time) -> Reply {
-        let mut others = self.connections_by_id.range(ConnectionId(from)..);
-        let stats = |(id, &index): (&ConnectionId, &ConnectionIndex)| {
-            let connection = &self.connections[index];
+        let mut others = self.connections.from(from);
+        let stats = |(id, connection): (u64, &Connection)| {
             let mut facts = Document::default();
             facts.add("producer", connection.puts > 0);
             facts.add("worker", connection.is_worker);
@@ -177,7 +180,7 @@ impl Engine {
             facts.add_number("puts", connection.puts);
             facts.add_number("reserves", connection.reserves);
             ConnectionStats {
-                id: id.0,
+                id,
                 address: String::new(),
                 age: 0,
                 idle: now.since(connection.asked_at).as_secs(),
@@ -187,19 +190,19 @@ impl Engine {
         let most = self.at_once(count, LISTED_AT_ONCE);
         let items: Vec<_> = others.by_ref().take(most).map(stats).collect();
         self.effects.steps += items.len();
-        let next = others.next().map(|(id, _)| id.0);
+        let next = others.next().map(|(id, _)| id);
         Reply::Connections(ConnectionList { items, next })
     }
 
     /// Lists a limited number of tubes.
     #[inline(never)]
     pub(super) fn list_tube_stats(&mut self, from: u64, count: u64, now: Time) -> Reply {
-        let mut others = self.tubes_by_id.range(from..);
-        let facts = |(_, &index): (&u64, &TubeIndex)| self.tube_facts(&self.tubes[index], now);
+        let mut others = self.tubes.from(from);
+        let facts = |(_, tube): (u64, &Tube)| self.tube_facts(tube, now);
         let most = self.at_once(count, LISTED_AT_ONCE);
         let items: Vec<_> = others.by_ref().take(most).map(facts).collect();
         self.effects.steps += items.len();
-        let next = others.next().map(|(&id, _)| id);
+        let next = others.next().map(|(id, _)| id);
         Reply::TubeStats(Document::list("tubes", items.into_iter(), next))
     }
 

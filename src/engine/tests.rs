@@ -259,7 +259,7 @@ fn with_little_memory_lists_are_shorter_and_have_at_least_one_item() {
     let mut items = |room: Option<u64>, command: &str| {
         // The rest is taken by what clients hold.
         let all = LIMIT + LIMIT / 16;
-        bench.0.memory_outside_engine = room.map_or(0, |room| all - bench.0.memory() - room);
+        bench.0.outside.memory = room.map_or(0, |room| all - bench.0.memory() - room);
         let (mut counts, mut from) = (Vec::new(), 0);
         loop {
             let reply = match bench.ask(ids[0], &format!("{command} {from} 100\r\n")).0 {

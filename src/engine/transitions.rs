@@ -51,7 +51,7 @@ impl Engine {
             }
         }
         let mut due = Vec::new();
-        self.wheel.advance(now, SLICE, &mut due);
+        self.clock.wheel.advance(now, SLICE, &mut due);
         self.effects.steps += due.len();
         // All of it counts as one moment: a connection that waits when jobs
         // become ready at the same moment gets the best of them.
@@ -59,7 +59,7 @@ impl Engine {
         for &owner in &due {
             match owner {
                 // `serve` ends what the clock ends.
-                Owner::Ends => self.ends_timer = None,
+                Owner::Ends => self.clock.ends_timer = None,
                 Owner::Tube(tube) => self.end_delays(tube, now, most),
                 Owner::Connection(connection) => self.time_out_jobs(connection, now, most),
             }
@@ -105,7 +105,7 @@ impl Engine {
             && let Some(&(until, id)) = self.connections[index].reserved.first()
             && until <= now
         {
-            self.totals.timeouts += 1;
+            self.counts.totals.timeouts += 1;
             self.fail_try(id, Some(Event::Timeout));
         }
     }
@@ -133,7 +133,7 @@ impl Engine {
         // What another connection has asked for by `bury-later` holds until the job is no
         // longer reserved.
         let is_freed = state.holder().is_none();
-        if is_freed && self.burials.remove(&id) && state == State::Ready {
+        if is_freed && self.burials.wanted.remove(&id) && state == State::Ready {
             state = self.buried_last();
         }
         let job = self.jobs.get_mut(id).expect("the job exists");
@@ -184,7 +184,7 @@ impl Engine {
         let most = self.effects.steps + SLICE;
         self.end(now, most);
         while self.effects.steps < most
-            && let Some((order, tube)) = self.unserved.pop_first()
+            && let Some((order, tube)) = self.waiting.unserved.pop_first()
         {
             self.effects.steps += 1;
             // Since this was noted, the connection may have been served from another
@@ -209,20 +209,22 @@ impl Engine {
     /// Whether there are jobs for connections that wait. Until these have got
     /// them, no other connection may reserve.
     pub(super) fn has_unserved(&self) -> bool {
-        !self.unserved.is_empty()
+        !self.waiting.unserved.is_empty()
     }
 
     /// Notes that this tube may have a job for a connection that waits. The
     /// caller serves them when all collections are consistent again.
     pub(super) fn note_unserved(&mut self, tube: TubeIndex) {
         let first = self.tubes[tube].first_to_serve();
-        self.unserved.extend(first.map(|(order, _)| (order, tube)));
+        self.waiting
+            .unserved
+            .extend(first.map(|(order, _)| (order, tube)));
     }
 
     /// Puts a connection last in the queues of all tubes that it watches.
     pub(super) fn start_waiting(&mut self, index: ConnectionIndex, ask: Ask, now: Time) {
-        let order = self.next_order;
-        self.next_order += 1;
+        let order = self.waiting.next;
+        self.waiting.next += 1;
         let connection = &mut self.connections[index];
         connection.wait = Some(Wait {
             order,
@@ -233,7 +235,7 @@ impl Engine {
             self.tubes[tube].waiting.insert(order, index);
         }
         self.effects.steps += connection.watched.len();
-        self.connections_now.waiting += 1;
+        self.counts.connections.waiting += 1;
         self.set_timer(Owner::Connection(index));
     }
 
@@ -245,7 +247,7 @@ impl Engine {
             self.tubes[tube].waiting.remove(&wait.order);
         }
         self.effects.steps += connection.watched.len();
-        self.connections_now.waiting -= 1;
+        self.counts.connections.waiting -= 1;
         Some(wait)
     }
 
@@ -333,8 +335,8 @@ impl Engine {
 
     /// The state of the next job that is buried.
     pub(super) fn buried_last(&mut self) -> State {
-        let order = self.next_burial;
-        self.next_burial += 1;
+        let order = self.burials.next;
+        self.burials.next += 1;
         State::Buried { order }
     }
 
@@ -346,7 +348,7 @@ impl Engine {
 
     /// Changes the counts that this entry appears in.
     fn count(&mut self, entry: QueueEntry, change: fn(&mut usize)) {
-        for counts in [&mut self.tubes[entry.tube].jobs, &mut self.jobs_now] {
+        for counts in [&mut self.tubes[entry.tube].jobs, &mut self.counts.jobs] {
             counts.count(entry.state.name(), entry.priority, change);
         }
     }
@@ -355,7 +357,10 @@ impl Engine {
     /// be later: see `wheel.rs`.)
     pub(super) fn set_timer(&mut self, owner: Owner) {
         let (due, timer) = match owner {
-            Owner::Ends => (self.ends.first().map(|&(at, _)| at), &mut self.ends_timer),
+            Owner::Ends => (
+                self.clock.ends.first().map(|&(at, _)| at),
+                &mut self.clock.ends_timer,
+            ),
             Owner::Tube(index) => {
                 let tube = &mut self.tubes[index];
                 (tube.next_event(), &mut tube.timer)
@@ -365,7 +370,7 @@ impl Engine {
                 (connection.next_event(), &mut connection.timer)
             }
         };
-        self.wheel.set(owner, due, timer);
+        self.clock.wheel.set(owner, due, timer);
     }
 }
 
@@ -389,7 +394,7 @@ mod tests {
     fn ticks(engine: &mut Engine, now: Time) -> Vec<(Counts, usize)> {
         let tick = || {
             engine.effects.steps = 0;
-            let counts = engine.tick(now).then_some(engine.jobs_now.by_state)?;
+            let counts = engine.tick(now).then_some(engine.counts.jobs.by_state)?;
             Some((counts, engine.effects.steps))
         };
         std::iter::from_fn(tick).collect()
@@ -456,7 +461,7 @@ mod tests {
         }
         let mut slices = Vec::new();
         while !engine.disconnect(works, after(2)) {
-            slices.push((engine.jobs_now.by_state, engine.tubes.len()));
+            slices.push((engine.counts.jobs.by_state, engine.tubes.len()));
         }
         assert_eq!(
             slices,

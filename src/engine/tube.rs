@@ -6,6 +6,7 @@ use super::job::restored_at;
 use super::ready::ReadyQueue;
 use super::slab::{ConnectionIndex, TubeIndex};
 use super::{Change, Engine, Owner, Time};
+use crate::protocol::document::TubeNames;
 use crate::protocol::{JobId, Priority, Seconds, TubeName};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -120,26 +121,37 @@ pub const DEFAULT: TubeIndex = TubeIndex::new(0);
 /// collections, and most of them take 200 bytes for their first members.
 pub const TUBE_OVERHEAD: u64 = 1200;
 
+/// The tubes by their names.
+#[derive(Default)]
+pub struct TubesByName {
+    indices: BTreeMap<TubeName, TubeIndex>,
+    /// In the order of `list-tubes`: when a tube is removed, the last one takes
+    /// its position, as in the reference server.
+    pub list: TubeNames,
+    /// The number of the latest tube.
+    last_id: u64,
+}
+
 impl Engine {
     pub(super) fn find_tube(&self, name: &TubeName) -> Option<TubeIndex> {
-        self.tube_indices.get(name).copied()
+        self.tubes_by_name.indices.get(name).copied()
     }
 
     pub(super) fn find_or_make_tube(&mut self, name: &TubeName) -> TubeIndex {
         if let Some(index) = self.find_tube(name) {
             return index;
         }
-        let id = self.next_tube;
-        self.next_tube += 1;
-        let index = self.tubes.insert(Tube {
-            id,
+        let names = &mut self.tubes_by_name;
+        names.last_id += 1;
+        let tube = Tube {
+            id: names.last_id,
             name: name.clone(),
-            position: self.tube_names.len(),
+            position: names.list.len(),
             ..Tube::default()
-        });
-        self.tube_indices.insert(name.clone(), index);
-        self.tubes_by_id.insert(id, index);
-        self.tube_names.push(name.clone());
+        };
+        let index = self.tubes.insert(names.last_id, tube);
+        names.indices.insert(name.clone(), index);
+        names.list.push(name.clone());
         if index != DEFAULT {
             self.memory += name.as_str().len() as u64 + TUBE_OVERHEAD;
         }
@@ -182,18 +194,18 @@ impl Engine {
         if index == DEFAULT || tube.jobs.sum() + tube.using + tube.watching > 0 {
             return;
         }
-        let mut tube = self.tubes.remove(index).expect("it was there");
-        self.wheel.clear(Owner::Tube(index), &mut tube.timer);
-        self.tube_indices.remove(&tube.name);
-        self.tubes_by_id.remove(&tube.id);
-        self.tube_names.swap_remove(tube.position);
+        let mut tube = self.tubes.remove(tube.id).expect("it was there");
+        self.clock.wheel.clear(Owner::Tube(index), &mut tube.timer);
+        let names = &mut self.tubes_by_name;
+        names.indices.remove(&tube.name);
+        names.list.swap_remove(tube.position);
         self.memory -= tube.name.as_str().len() as u64 + TUBE_OVERHEAD;
+        if let Some(moved) = names.list.get(tube.position) {
+            self.tubes[names.indices[moved]].position = tube.position;
+        }
         if tube.pause.is_some() {
             self.effects.steps += 1;
             self.record(Change::Pause(tube.name));
-        }
-        if let Some(moved) = self.tube_names.get(tube.position) {
-            self.tubes[self.tube_indices[moved]].position = tube.position;
         }
     }
 }

@@ -108,7 +108,7 @@ impl Batch {
             // bulk batch, it lets others go first from then on.
             let is_bulk = is_bulk || self.is_bulk();
             let slice = |state: &mut Guarded, now| {
-                state.engine.memory_outside_engine = shared.memory.load(Ordering::Relaxed) - before;
+                state.engine.outside.memory = shared.memory.load(Ordering::Relaxed) - before;
                 // If only replies are left, they are returned now instead of waiting for
                 // disk space.
                 if shared.has_binlog_backpressure() && !self.requests.is_empty() {
@@ -322,14 +322,14 @@ mod tests {
         let shared = shared(&directory);
         let hour = Shift(3_600_000_000_000);
         let id = shared.with_lock(|state, _| {
-            state.engine.clock_shift = hour;
+            state.engine.outside.clock_shift = hour;
             state.engine.connect()
         });
         let shift_after = |text: &str| {
             let mut batch = Batch::default();
             push(&mut batch, text);
             batch.execute_slices(&shared, id, &mut MemoryPart::new(&shared.memory, 0), false);
-            shared.with_lock(|state, _| state.engine.clock_shift)
+            shared.with_lock(|state, _| state.engine.outside.clock_shift)
         };
         assert_eq!(shift_after("peek-ready\r\n"), hour);
         let Shift(ahead) = shift_after("put 0 0 60 1\r\nx\r\n");

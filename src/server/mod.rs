@@ -184,7 +184,7 @@ impl Server {
     /// From now on the server takes no new jobs: it answers `DRAINING`.
     pub fn drain(&self) {
         self.shared
-            .with_lock(|state, _| state.engine.draining = true);
+            .with_lock(|state, _| state.engine.outside.draining = true);
     }
 
     /// Returns after it has had the lock, which shows that no thread keeps it

@@ -184,7 +184,7 @@ impl Shared {
     /// they are now.
     pub fn with_jobs(&self, work: &mut dyn FnMut(&dyn Jobs)) {
         self.with_lock_last(|state, now| {
-            state.engine.clock_shift = clock::shift(now, state.engine.clock_shift);
+            state.engine.outside.clock_shift = clock::shift(now, state.engine.outside.clock_shift);
             work(&state.engine);
         });
     }
@@ -199,7 +199,7 @@ impl Shared {
         now: Time,
     ) -> Outcome {
         if let (Request::Command(_, Command::Stats), Some(binlog)) = (&request, &self.binlog) {
-            state.engine.disk_is_full = binlog.refuses_puts();
+            state.engine.outside.disk_is_full = binlog.refuses_puts();
         }
         let outcome = state.engine.execute(id, request, now);
         self.append_changes(state, now);
@@ -209,7 +209,7 @@ impl Shared {
     /// Whether the engine and the workers are within the limit of memory.
     pub fn has_memory(&self) -> bool {
         self.with_lock(|state, _| {
-            state.engine.memory_outside_engine = self.memory.load(Ordering::Relaxed);
+            state.engine.outside.memory = self.memory.load(Ordering::Relaxed);
             state.engine.has_memory_for(0)
         })
     }
@@ -217,7 +217,7 @@ impl Shared {
     /// Counts that a worker will hold this many bytes, if there is room for them.
     pub fn count_if_room(&self, part: &mut MemoryPart, bytes: usize) -> bool {
         self.with_lock(|state, _| {
-            state.engine.memory_outside_engine = self.memory.load(Ordering::Relaxed) - part.bytes;
+            state.engine.outside.memory = self.memory.load(Ordering::Relaxed) - part.bytes;
             let has_room = state.engine.room_for_replies() >= bytes as u64;
             if has_room {
                 part.set(bytes);
@@ -240,7 +240,8 @@ impl Shared {
         {
             // The system's clock is read once while the lock is held.
             if !std::mem::replace(&mut state.has_appended, true) {
-                state.engine.clock_shift = clock::shift(now, state.engine.clock_shift);
+                state.engine.outside.clock_shift =
+                    clock::shift(now, state.engine.outside.clock_shift);
             }
             binlog.append(&state.engine.effects.changes, &state.engine);
             state.engine.effects.changes.clear();

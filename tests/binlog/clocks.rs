@@ -42,7 +42,7 @@ fn put(engine: &mut Engine, log: &Binlog, delay: u32, now: Time, shift: Shift) {
     engine.execute(client, Request::Command(Some(0), Command::Put(line)), now);
     let reply = engine.execute(client, Request::Body(Ok(Body::new(b"x"))), now);
     assert!(matches!(reply, Outcome::Reply(_)));
-    engine.clock_shift = shift;
+    engine.outside.clock_shift = shift;
     let changes = std::mem::take(&mut engine.effects.changes);
     log.commit(log.append(&changes, engine)).unwrap();
 }

@@ -165,8 +165,8 @@ impl World {
 
     fn drain(&mut self) {
         self.model.draining = !self.model.draining;
-        self.engine.draining = self.model.draining;
-        let text = format!("draining: {}", self.engine.draining);
+        self.engine.outside.draining = self.model.draining;
+        let text = format!("draining: {}", self.engine.outside.draining);
         self.history.lines.push(text);
         self.compare(Vec::new());
     }

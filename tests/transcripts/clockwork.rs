@@ -247,7 +247,7 @@ impl Stage for Clockwork {
     }
 
     fn drain(&mut self) -> io::Result<()> {
-        self.engine.draining = true;
+        self.engine.outside.draining = true;
         Ok(())
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::engine::job::{Details, Job, State, memory};
 use crate::engine::slab::{ConnectionIndex, TubeIndex};
-use crate::engine::{Change, ConnectionId, Engine, LIMIT_OVERHEAD, Outcome, Time};
+use crate::engine::{Change, ConnectionId, Engine, Outcome, Time};
 use crate::protocol::command::Put;
 use crate::protocol::framing::NoBody;
 use crate::protocol::{Body, JobId, Reply, Seconds, TubeName};
@@ -14,7 +14,7 @@ impl Engine {
         let id = JobId(self.next_id);
         self.next_id += 1;
         let connection = &mut self.connections[by];
-        self.connections_now.producers += usize::from(connection.puts == 0);
+        self.counts.connections.producers += usize::from(connection.puts == 0);
         connection.puts += 1;
         connection.incoming = Some((id, put));
         Outcome::AwaitBody
@@ -50,7 +50,7 @@ impl Engine {
             }
             Some(NoBody::NoRoom) => Some(Reply::OutOfMemory),
             Some(NoBody::NoCrlf) => Some(Reply::ExpectedCrlf),
-            None => self.draining.then_some(Reply::Draining),
+            None => self.outside.draining.then_some(Reply::Draining),
         }
     }
 
@@ -64,8 +64,8 @@ impl Engine {
     pub(in crate::engine) fn needed_for(&self, put: &Put) -> u64 {
         let options = put.options.as_deref();
         let limit = options.and_then(|options| options.limit.as_ref());
-        let is_new = limit.is_some_and(|limit| !self.jobs_by_key.contains_key(&limit.key));
-        memory(u64::from(put.size) + 2, options) + u64::from(is_new) * LIMIT_OVERHEAD
+        let limit = limit.map_or(0, |limit| self.keys.needed_for(limit));
+        memory(u64::from(put.size) + 2, options) + limit
     }
 
     /// What becomes of a put, now that its body has come.
@@ -87,7 +87,7 @@ impl Engine {
                 self.effects.unneeded_bodies.extend(body);
                 let reply = refusal.expect("what is no body is refused");
                 let is_of_server = matches!(reply, Reply::OutOfMemory | Reply::Draining);
-                self.totals.refused += u64::from(is_of_server);
+                self.counts.totals.refused += u64::from(is_of_server);
                 reply
             }
         }
@@ -101,13 +101,13 @@ impl Engine {
         // Other tubes go on, so it is not the server that refuses.
         if self.is_full(tube) {
             self.effects.unneeded_bodies.push(body);
-            self.totals.refused_by_tubes += 1;
+            self.counts.totals.refused_by_tubes += 1;
             self.tubes[tube].refused += 1;
             return Reply::OutOfMemory;
         }
         if !self.has_room_for_key(&put, tube) {
             self.effects.unneeded_bodies.push(body);
-            self.totals.refused += 1;
+            self.counts.totals.refused += 1;
             return Reply::OutOfMemory;
         }
         let state = match put.delay {
@@ -131,7 +131,7 @@ impl Engine {
         self.add(id, job);
         self.record(Change::Put(id));
         self.tubes[tube].total_jobs += 1;
-        self.totals.jobs += 1;
+        self.counts.totals.jobs += 1;
         self.serve(now);
         Reply::Inserted(id)
     }

@@ -36,7 +36,7 @@ impl Engine {
 
     fn count_as_worker(&mut self, by: ConnectionIndex) {
         if !std::mem::replace(&mut self.connections[by].is_worker, true) {
-            self.connections_now.workers += 1;
+            self.counts.connections.workers += 1;
         }
     }
 
@@ -76,7 +76,7 @@ impl Engine {
     /// Removes a job that exists, whoever wants that.
     pub(in crate::engine) fn delete_job(&mut self, id: JobId, now: Time) {
         let job = self.remove(id).expect("the job exists");
-        self.burials.remove(&id);
+        self.burials.wanted.remove(&id);
         self.leave_tombstone(id, &job, now);
         let lengths = Lengths {
             tube: self.tubes[job.tube].name.as_str().len(),
@@ -126,14 +126,14 @@ impl Engine {
     pub(super) fn bury_later(&mut self, by: ConnectionIndex, id: JobId) -> Option<Reply> {
         let holder = self.jobs.get(id)?.state.holder()?;
         (holder != by).then(|| {
-            self.burials.insert(id);
+            self.burials.wanted.insert(id);
             Reply::Buried
         })
     }
 
     pub(super) fn touch(&mut self, by: ConnectionIndex, id: JobId, now: Time) -> Option<Reply> {
         let until = now + self.held_job(by, id)?.ttr;
-        if self.burials.contains(&id) {
+        if self.burials.wanted.contains(&id) {
             // By NOT_FOUND the worker learns that the job is not its own any more.
             self.change_state(id, State::Ready, None);
             self.serve(now);

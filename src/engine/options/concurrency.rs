@@ -114,7 +114,8 @@ impl Engine {
     /// Whether a job with this limit may not be put into this tube, because jobs
     /// with its key are in very many others.
     pub(in crate::engine) fn is_spread_too_far(&self, limit: &Limit, tube: TubeIndex) -> bool {
-        self.jobs_by_key
+        self.keys
+            .limited
             .get(&limit.key)
             .is_some_and(|jobs| jobs.queues.len() >= MAX_TUBES && !jobs.queues.contains_key(&tube))
     }
@@ -122,14 +123,18 @@ impl Engine {
     /// Whether this job cannot be reserved now because of its limit.
     pub(in crate::engine) fn is_at_limit(&self, id: JobId) -> bool {
         let limit = self.jobs.get(id).and_then(Job::limit);
-        limit.is_some_and(|limit| self.jobs_by_key[&limit.key].is_at_limit())
+        limit.is_some_and(|limit| self.keys.limited[&limit.key].is_at_limit())
     }
 
     /// Puts a ready job with a limit, which is in the queue of its key, among the ready jobs
     /// of its tube, as if it had no limit.
     pub(super) fn give_back(&mut self, key: &Key, id: JobId, entry: QueueEntry) {
         let QueueEntry { tube, priority, .. } = entry;
-        let jobs = self.jobs_by_key.get_mut(key).expect("the job has this key");
+        let jobs = self
+            .keys
+            .limited
+            .get_mut(key)
+            .expect("the job has this key");
         let there = &mut self.tubes[tube];
         jobs.change_ready(tube, there, |ready| ready.remove(priority, id));
         there.ready.insert(priority, id);
@@ -145,7 +150,7 @@ impl Engine {
         from: Option<QueueEntry>,
         to: Option<QueueEntry>,
     ) {
-        let jobs = self.jobs_by_key.entry(limit.key.clone()).or_default();
+        let jobs = self.keys.limited.entry(limit.key.clone()).or_default();
         let was_at_limit = jobs.is_at_limit();
         match (from, to) {
             (None, Some(new)) => jobs.add(new.tube, limit),
@@ -158,7 +163,7 @@ impl Engine {
         jobs.reserved = jobs.reserved + is_reserved(to) - is_reserved(from);
         let is_at_limit = jobs.is_at_limit();
         if jobs.limits.is_empty() {
-            self.jobs_by_key.remove(&limit.key);
+            self.keys.limited.remove(&limit.key);
             return;
         }
         if was_at_limit != is_at_limit {
@@ -173,7 +178,9 @@ impl Engine {
                 from.remove(priority, id);
                 to.insert(priority, id);
                 let first = tube.first_to_serve();
-                self.unserved.extend(first.map(|(order, _)| (order, index)));
+                self.waiting
+                    .unserved
+                    .extend(first.map(|(order, _)| (order, index)));
             }
         }
         if let Some(QueueEntry {

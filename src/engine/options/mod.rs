@@ -19,13 +19,48 @@ mod unique;
 
 use super::job::{Job, QueueEntry, State};
 use super::stats::seconds;
-use super::{Change, Engine, JobId, Owner, Time};
-use crate::protocol::OptionStats;
-pub use concurrency::JobsByKey;
-pub use unique::UniqueKeys;
+use super::{Change, Engine, JobId, Owner, StoredJob, Time};
+use crate::protocol::{Limit, OptionStats};
+use concurrency::JobsByKey;
+use unique::UniqueKeys;
+
+/// The keys of the options.
+#[derive(Default)]
+pub struct Keys {
+    limited: JobsByKey,
+    unique: UniqueKeys,
+}
+
+impl Keys {
+    /// What the keys with a limit take, in bytes.
+    pub fn memory(&self) -> u64 {
+        self.limited.len() as u64 * LIMIT_OVERHEAD
+    }
+
+    /// What the first job with this limit takes in addition, in bytes.
+    pub fn needed_for(&self, limit: &Limit) -> u64 {
+        let is_new = !self.limited.contains_key(&limit.key);
+        u64::from(is_new) * LIMIT_OVERHEAD
+    }
+
+    /// What is left of a deleted job while its key is taken.
+    pub fn tombstone(&self, id: JobId) -> Option<&StoredJob> {
+        self.unique.tombstones.get(&id).map(|stored| &**stored)
+    }
+
+    /// What the unique keys take, in bytes.
+    pub fn unique_memory(&self) -> u64 {
+        self.unique.memory
+    }
+
+    /// How many keys of deleted jobs are still taken.
+    pub fn tombstone_count(&self) -> usize {
+        self.unique.tombstones.len()
+    }
+}
 
 /// What a key with a limit takes in addition, in bytes, however many jobs have it.
-pub const LIMIT_OVERHEAD: u64 = 1000;
+const LIMIT_OVERHEAD: u64 = 1000;
 
 impl Engine {
     /// Lets go of a job with options before it moves: `leave` finds it where it would be
@@ -34,7 +69,7 @@ impl Engine {
         let job = self.jobs.get(id).expect("the job exists");
         let limit = job.limit().map(|limit| limit.key.clone());
         if let Some(at) = job.end() {
-            self.ends.remove(&(at, id));
+            self.clock.ends.remove(&(at, id));
         }
         if let (Some(key), Some(entry)) = (limit, from)
             && entry.state == State::Ready
@@ -53,8 +88,8 @@ impl Engine {
         if let Some(unique) = job.unique() {
             let tube = &self.tubes[job.tube].name;
             match (from, to) {
-                (None, _) => self.unique.take(tube, unique, id),
-                (_, None) => self.unique.free(tube, unique, id),
+                (None, _) => self.keys.unique.take(tube, unique, id),
+                (_, None) => self.keys.unique.free(tube, unique, id),
                 _ => {}
             }
         }
@@ -62,7 +97,7 @@ impl Engine {
             self.limit_job(&limit, id, from, to);
         }
         if let Some(at) = expires_at {
-            self.ends.insert((at, id));
+            self.clock.ends.insert((at, id));
             self.set_timer(Owner::Ends);
         }
     }
@@ -72,7 +107,7 @@ impl Engine {
     /// sure that nothing else has to be deleted.
     pub(super) fn end(&mut self, now: Time, most_steps: usize) {
         while self.effects.steps < most_steps
-            && let Some(&(at, id)) = self.ends.first()
+            && let Some(&(at, id)) = self.clock.ends.first()
             && at <= now
         {
             if let Some(stored) = self.forget_key(id) {
@@ -81,7 +116,7 @@ impl Engine {
             } else {
                 let job = self.jobs.get(id).expect("it has a tombstone, or exists");
                 self.tubes[job.tube].expired += 1;
-                self.totals.expired += 1;
+                self.counts.totals.expired += 1;
                 self.delete_job(id, now);
             }
         }
@@ -96,7 +131,7 @@ impl Engine {
             options: options.clone(),
             free: job
                 .limit()
-                .map_or(0, |limit| self.jobs_by_key[&limit.key].free()),
+                .map_or(0, |limit| self.keys.limited[&limit.key].free()),
             tries_left: tries.saturating_sub(details.failed_tries),
             expires_in: job.expires_at().map(|at| seconds(at.since(now))),
         }))

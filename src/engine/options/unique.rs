@@ -77,21 +77,21 @@ impl Engine {
     pub(in crate::engine) fn restore_tombstone(&mut self, stored: StoredJob) {
         if let Some((unique, until)) = stored.taken_key() {
             let id = stored.fields.id;
-            self.unique.take(&stored.tube, unique, id);
+            self.keys.unique.take(&stored.tube, unique, id);
             self.memory += memory(&stored.tube, unique);
-            self.ends.insert((until, id));
-            self.unique.tombstones.insert(id, Box::new(stored));
+            self.clock.ends.insert((until, id));
+            self.keys.unique.tombstones.insert(id, Box::new(stored));
             self.set_timer(Owner::Ends);
         }
     }
 
     /// Undoes [`restore_tombstone`](Self::restore_tombstone): the key is free.
     pub(in crate::engine) fn forget_key(&mut self, id: JobId) -> Option<StoredJob> {
-        let stored = *self.unique.tombstones.remove(&id)?;
+        let stored = *self.keys.unique.tombstones.remove(&id)?;
         let (unique, until) = stored.taken_key()?;
         self.memory -= memory(&stored.tube, unique);
-        self.ends.remove(&(until, id));
-        self.unique.free(&stored.tube, unique, id);
+        self.clock.ends.remove(&(until, id));
+        self.keys.unique.free(&stored.tube, unique, id);
         Some(stored)
     }
 
@@ -100,7 +100,7 @@ impl Engine {
     pub(in crate::engine) fn holder(&self, put: &Put, tube: TubeIndex) -> Option<JobId> {
         let unique = put.options.as_ref()?.unique.as_ref()?;
         let tube = self.tubes[tube].name.clone();
-        let holder = self.unique.holders.get(&(tube, unique.key.clone()));
+        let holder = self.keys.unique.holders.get(&(tube, unique.key.clone()));
         holder.copied()
     }
 
@@ -114,7 +114,7 @@ impl Engine {
             .is_none_or(|unique| {
                 let needed = memory(&self.tubes[tube].name, unique);
                 let most = self.config.max_memory.unwrap_or(u64::MAX) / 4;
-                self.unique.memory + needed <= most
+                self.keys.unique.memory + needed <= most
             })
     }
 

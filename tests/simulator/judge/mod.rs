@@ -394,8 +394,8 @@ impl Judge {
     /// unless the engine only goes on with it.
     fn execute(&mut self, number: usize, asked: Asked, done: &Done<'_>) -> Option<(u64, String)> {
         self.order_burials(done);
-        self.model.memory_outside = done.engine.memory_outside_engine as usize;
-        self.model.disk_is_said_full = done.engine.disk_is_full;
+        self.model.memory_outside = done.engine.outside.memory as usize;
+        self.model.disk_is_said_full = done.engine.outside.disk_is_full;
         let caller = &mut self.callers[number];
         caller.asked_at = Some(threads::steps());
         if matches!(asked, Asked::Continue) {
