@@ -309,10 +309,16 @@ pub fn said(error: &clap::Error) -> Failure {
         _ => None,
     };
     Failure::Usage(match (error.kind(), error.source(), meant) {
-        (ErrorKind::ValueValidation, Some(reason), _) => match option.as_deref() {
-            Some(option) => format!("{}: {reason}", option.split(' ').next().unwrap_or(option)),
-            None => reason.to_string(),
-        },
+        (ErrorKind::ValueValidation, Some(reason), _) => {
+            let reason = reason
+                .to_string()
+                .replace("is not in ", "is not a number from ");
+            let reason = reason.replace("..=", " to ");
+            match option.as_deref() {
+                Some(option) => format!("{}: {reason}", option.split(' ').next().unwrap_or(option)),
+                None => reason,
+            }
+        }
         (ErrorKind::InvalidSubcommand, _, Some((word, instead))) => {
             format!("there is no command '{word}': {instead}")
         }
@@ -323,7 +329,9 @@ pub fn said(error: &clap::Error) -> Failure {
                 .split("\n\nUsage:")
                 .flat_map(|said| said.split("\n\nFor more"));
             let parts = said.take(1).flat_map(str::lines).map(str::trim);
-            let lines: Vec<_> = parts.filter(|line| !line.is_empty()).collect();
+            // Of an option with a mistake it would say how to pass it as a value.
+            let is_said = |line: &&str| !line.is_empty() && !line.contains(" as a value, use ");
+            let lines: Vec<_> = parts.filter(is_said).collect();
             lines.join("; ").replace(":;", ":")
         }
     })

@@ -183,7 +183,12 @@ pub fn bind(address: &str) -> Outcome<(TcpListener, SocketAddr)> {
         let bound = listener.local_addr()?;
         Ok((listener, bound))
     };
-    bind().map_err(|error| Failure::io(format_args!("cannot listen on {address}"), error))
+    bind().map_err(|error: io::Error| match error.kind() {
+        ErrorKind::InvalidInput => Failure::Usage(format!(
+            "'{address}' is not HOST:PORT or the PORT of this machine"
+        )),
+        _ => Failure::io(format_args!("cannot listen on {address}"), error),
+    })
 }
 
 /// Serves what `site` answers until the program ends, to browsers that know this machine

@@ -57,6 +57,7 @@ use commands::{
 use failure::{Failure, Outcome, Status};
 use remote::address::{ADDRESS_VARIABLE, Address, DEFAULT_PORT, Server, Servers, warn_of};
 use remote::client::PATIENCE;
+use std::env::VarError;
 use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -226,6 +227,9 @@ fn usual_servers() -> Outcome<Vec<Server>> {
         Ok(text) if !text.is_empty() => Servers::parse(&text)
             .map(|Servers(some)| some)
             .map_err(|reason| Failure::Usage(format!("{ADDRESS_VARIABLE}: {reason}"))),
+        Err(VarError::NotUnicode(_)) => {
+            Failure::usage(format!("{ADDRESS_VARIABLE}: this is not UTF-8"))
+        }
         _ => Ok(vec![Address::local(DEFAULT_PORT).into()]),
     }
 }

@@ -154,7 +154,7 @@ fn a_worker_survives_a_server_that_stalls_longer_than_the_time_to_run() {
         scene.write("go", "");
         scene.signal(Signal::SIGCONT);
         assert_eq!(ended(worker), (Some(1), String::new()));
-        scene.tell("$ beanpole reserve -w 0\n[1]");
+        scene.tell("$ beanpole reserve -w 0\n! beanpole reserve: no job came in time\n[1]");
     });
 }
 

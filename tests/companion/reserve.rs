@@ -62,6 +62,6 @@ fn reserve_touches_jobs_until_a_slow_reader_has_read_them() {
         output.read_to_string(&mut rest).expect("bodies");
         assert_eq!((&first, rest.as_str()), (b"one\n", "two\nthree\n"));
         assert_eq!(child.wait().expect("our child").code(), Some(0));
-        scene.tell("$ beanpole ls\n[1]\n$ beanpole reserve -w 0\n[1]");
+        scene.tell("$ beanpole ls\n[1]\n$ beanpole reserve -w 0\n! beanpole reserve: no job came in time\n[1]");
     });
 }

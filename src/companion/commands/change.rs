@@ -99,9 +99,10 @@ pub struct Kick {
 }
 
 fn count(text: &str) -> Result<Count, String> {
-    let hint =
-        |_: String| format!("'{text}' is not a number of jobs; a tube is named by -t {text}");
-    Count::parse(text).map_err(hint)
+    Count::parse(text).map_err(|reason| match text.parse::<i64>() {
+        Ok(_) => reason,
+        Err(_) => format!("'{text}' is not a number of jobs; a tube is named by -t {text}"),
+    })
 }
 
 impl Run for Kick {
@@ -132,8 +133,7 @@ impl Run for Kick {
 pub struct Pause {
     #[command(flatten)]
     tubes: Tubes,
-    #[arg(value_parser = parse::<Seconds>)]
-    time: Seconds,
+    time: String,
     #[command(flatten)]
     sure: Sure,
 }
@@ -144,14 +144,18 @@ impl Run for Pause {
     fn run(self, invocation: &Invocation) -> Outcome {
         let patterns = self.tubes.patterns();
         if patterns.0.is_empty() {
-            return Failure::usage("which tube? give one");
+            return Failure::usage(match word::<Seconds>(&self.time) {
+                Ok(_) => "which tube? give one".into(),
+                Err(_) => format!("for how long? as in 'pause {} 1h'", self.time),
+            });
         }
+        let Seconds(time) = word(&self.time)?;
         let mut client = invocation.connect()?;
         let tubes = patterns.existing(&mut client)?;
         if !invocation.confirm(&self.sure, format_args!("Pause {}", listed(&tubes)))? {
             return Ok(Status::No);
         }
-        let line = |tube: &TubeName| format!("pause-tube {tube} {}", self.time.0);
+        let line = |tube: &TubeName| format!("pause-tube {tube} {time}");
         // A tube may have been removed since it was found.
         client.each(tubes, line, |_, line, reply| reply.is_done(line).map(drop))?;
         Ok(Status::Done)

@@ -161,7 +161,7 @@ impl Puts {
         let is_quiet = self.is_quiet;
         let mut refused = None;
         self.answered += replies.len();
-        for (origin, reply) in origins.iter().zip(&replies) {
+        for ((origin, job), reply) in origins.iter().zip(&jobs).zip(&replies) {
             if let Some(id) = writer::id(reply).filter(|_| !is_quiet) {
                 self.ids.line(id)?;
             }
@@ -175,7 +175,10 @@ impl Puts {
                 }
                 Reply::JobTooBig => {
                     self.all = false;
-                    complain!("{}", Failure::unexpected(origin, reply));
+                    let (size, most) = (job.body.len(), self.writer.largest_body()?);
+                    complain!(
+                        "{origin}: {size} bytes are more than the {most} that the server takes ({reply})"
+                    );
                 }
                 _ => drop(refused.get_or_insert(Failure::unexpected(origin, reply))),
             }
@@ -183,6 +186,9 @@ impl Puts {
         self.ids.sync()?;
         let (answered, unknown) = (self.answered, jobs.len() - replies.len());
         outcome.map_err(|failure| match failure {
+            Failure::Unreachable(_) if answered == 0 => failure.with(format_args!(
+                "no body was answered; the first {unknown} may be jobs"
+            )),
             Failure::Unreachable(_) => failure.with(format_args!(
                 "the first {answered} bodies were answered; the next {unknown} may be jobs, too"
             )),

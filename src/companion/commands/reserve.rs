@@ -6,11 +6,11 @@
 //! released are kept until the end; otherwise the same job would come again at once.
 
 use crate::command::{Invocation, Run, Tubes};
-use crate::failure::{Outcome, Status};
+use crate::failure::{Failure, Outcome, Status};
 use crate::remote::act::{send, send_each};
 use crate::remote::form::Bodies;
 use crate::remote::{Act, Client, Job, JobFacts, NewJob, Room, client};
-use crate::text::output::{Output, complain};
+use crate::text::output::{self, Output, complain};
 use crate::values::{Count, parse};
 use beanpole::protocol::{JobId, Seconds};
 use clap::Args;
@@ -52,6 +52,9 @@ impl Run for Reserve {
             _ => Act::Release(None, Seconds(0)),
         };
         let is_kept = matches!(act, Act::Release(..));
+        if !is_kept && output::is_closed() {
+            return Failure::refused("standard output is closed: '>/dev/null' drops the bodies");
+        }
         let mut client = invocation.connect()?;
         let tubes = self.tubes.patterns().or_default().named(&mut client)?;
         client.watch_only(&tubes)?;
@@ -111,6 +114,9 @@ impl Run for Reserve {
         late.extend(send(&mut client, kept.into_iter())?);
         for id in &late {
             complain!("job {id}: its time to run was over before it was settled");
+        }
+        if taken == 0 {
+            complain!("no job came in time");
         }
         let is_enough = if self.all { taken > 0 } else { taken == wanted };
         Ok(Status::done_if(is_enough && late.is_empty()))

@@ -94,7 +94,15 @@ impl Address {
             Address::Tcp { host, port } => {
                 let unknown = io::Error::new(ErrorKind::NotFound, "the name has no address");
                 let mut tried = Err(unknown);
-                let sockets = (host.as_str(), *port).to_socket_addrs()?;
+                let sockets = (host.as_str(), *port).to_socket_addrs();
+                let sockets = sockets.map_err(|error| match host.contains(['.', ':']) {
+                    true => error,
+                    // It may have been meant as a name of ours.
+                    false => io::Error::other(format!(
+                        "{}, and no file of servers has this name",
+                        plain(error)
+                    )),
+                })?;
                 let share = patience / (sockets.len() as u32).max(1);
                 for socket in sockets {
                     tried = TcpStream::connect_timeout(&socket, share);
@@ -105,6 +113,11 @@ impl Address {
                 tried.and_then(|stream| stream.set_nodelay(true).map(|()| stream))?
             }
         };
+        // Where nobody listens on a port that clients get, too, the system may connect us
+        // to ourselves.
+        if matches!(self, Address::Tcp { .. }) && stream.local_addr()? == stream.peer_addr()? {
+            return Err(Errno::ECONNREFUSED.into());
+        }
         stream.set_nonblocking(true)?;
         Ok(stream)
     }
@@ -302,6 +315,21 @@ mod tests {
             "", ":1", "h:", "h:0", "h:x", "65536", "unix:", "[::1]1", "a/b:1",
         ] {
             assert!(Address::parse(text).is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn nobody_is_connected_to_itself() {
+        let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range");
+        let port = range
+            .ok()
+            .and_then(|text| text.split_whitespace().next()?.parse().ok());
+        let address = Address::local(port.unwrap_or(40_000));
+        // Each try has another port of this machine, and one of them is the same.
+        for _ in 0..40_000 {
+            if let Ok(stream) = address.connect(Duration::from_secs(1)) {
+                assert_ne!(stream.local_addr().unwrap(), stream.peer_addr().unwrap());
+            }
         }
     }
 }

@@ -81,6 +81,11 @@ pub struct Written {
 
 impl Writer {
     /// Puts jobs over this connection.
+    /// How many bytes a body may have on this server.
+    pub fn largest_body(&mut self) -> Outcome<u64> {
+        Ok(self.client.server_stats()?.number("max-job-size"))
+    }
+
     pub fn new(client: Client) -> Writer {
         Writer {
             client,

@@ -3,8 +3,10 @@
 
 use crate::failure::{Failure, Outcome, Status};
 use crate::text::json;
+use nix::fcntl::{FcntlArg, fcntl};
+use nix::libc::{O_ACCMODE, O_RDWR};
 use nix::poll::{PollFd, PollFlags, poll};
-use nix::sys::stat::{SFlag, fstat};
+use nix::sys::stat::{FileStat, SFlag, fstat};
 use rustix::io::ioctl_fionread;
 use rustix::termios;
 use serde::Serialize;
@@ -111,6 +113,16 @@ pub fn print(text: String) -> Outcome {
     output.bytes(text.as_bytes())?;
     output.sync()?;
     Ok(Status::Done)
+}
+
+/// Whether standard output was closed when the program began: then it is /dev/null, opened
+/// to be read, too, while a shell opens that only to be written.
+pub fn is_closed() -> bool {
+    let stdout = io::stdout();
+    let flags = fcntl(&stdout, FcntlArg::F_GETFL).unwrap_or(0);
+    let device = |stat: FileStat| (stat.st_rdev > 0).then_some(stat.st_rdev);
+    let null = nix::sys::stat::stat("/dev/null").ok().and_then(device);
+    flags & O_ACCMODE == O_RDWR && null.is_some() && fstat(&stdout).ok().and_then(device) == null
 }
 
 /// Whether standard output is a terminal.
