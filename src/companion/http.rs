@@ -46,6 +46,13 @@ pub struct Answer {
     body: Arc<Vec<String>>,
 }
 
+/// A connection whose answer is being made. Lines of JSON may be sent before it; then the
+/// answer is the last of them.
+pub struct Link<'a> {
+    stream: &'a TcpStream,
+    has_begun: bool,
+}
+
 /// How long a connection may send nothing, or take nothing of its answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long it may take to take all of its answer, and how many bytes are given at once.
@@ -172,6 +179,29 @@ impl From<Failure> for Answer {
     }
 }
 
+impl<'a> Link<'a> {
+    pub fn over(stream: &'a TcpStream) -> Link<'a> {
+        Link {
+            stream,
+            has_begun: false,
+        }
+    }
+
+    /// Whether such a line was sent.
+    pub fn has_begun(&self) -> bool {
+        self.has_begun
+    }
+
+    /// Sends such a line. A failure says that nobody waits for the answer any more.
+    pub fn send(&mut self, line: &str) -> io::Result<()> {
+        let head = match std::mem::replace(&mut self.has_begun, true) {
+            true => String::new(),
+            false => head_of(200, "application/json", ""),
+        };
+        self.stream.write_all(format!("{head}{line}\n").as_bytes())
+    }
+}
+
 /// Listens at `HOST:PORT`, or at this port of the loopback. Returns also where
 /// that is.
 pub fn bind(address: &str) -> Outcome<(TcpListener, SocketAddr)> {
@@ -197,15 +227,17 @@ pub fn serve(
     listener: &TcpListener,
     hosts: Vec<String>,
     most: usize,
-    site: impl Fn(&Request) -> Result<Answer, Answer> + Sync + Send + 'static,
+    site: impl Fn(&Request, &mut Link) -> Result<Answer, Answer> + Sync + Send + 'static,
 ) -> ! {
     let converse: &'static _ = Box::leak(Box::new(move |stream: &TcpStream| {
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
         let request = read_request(stream, &hosts, most)?;
         let is_head = request.as_ref().is_ok_and(|request| request.is_head);
-        let answer = request.and_then(|request| site(&request));
-        write(stream, &answer.unwrap_or_else(|refusal| refusal), is_head)
+        let mut link = Link::over(stream);
+        let answer = request.and_then(|request| site(&request, &mut link));
+        let is_short = if link.has_begun { None } else { Some(is_head) };
+        write(stream, &answer.unwrap_or_else(|refusal| refusal), is_short)
     }));
     // The connections in the order in which they came. A thread shares each until it
     // has ended.
@@ -338,16 +370,23 @@ fn decoded(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Writes an answer, without its body if only its head was asked for, and waits
-/// until the other side has closed the connection.
-fn write(mut stream: &TcpStream, answer: &Answer, is_head: bool) -> io::Result<()> {
+fn head_of(status: u16, kind: &str, length: &str) -> String {
+    format!(
+        "HTTP/1.1 {status} \r\nContent-Type: {kind}\r\n{length}{SAFETY}\
+         Connection: close\r\n\r\n"
+    )
+}
+
+/// Writes an answer, without its body if only its head was asked for, or without its head
+/// if that was sent, and waits until the other side has closed the connection.
+fn write(mut stream: &TcpStream, answer: &Answer, only_head: Option<bool>) -> io::Result<()> {
     let (status, kind) = (answer.status, answer.kind);
     let length: usize = answer.body.iter().map(String::len).sum();
-    let head = format!(
-        "HTTP/1.1 {status} \r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\
-         {SAFETY}Connection: close\r\n\r\n"
-    );
-    let body = answer.body.iter().filter(|_| !is_head);
+    let head = match only_head {
+        Some(_) => head_of(status, kind, &format!("Content-Length: {length}\r\n")),
+        None => String::new(),
+    };
+    let body = answer.body.iter().filter(|_| only_head != Some(true));
     let pieces = body.flat_map(|text| text.as_bytes().chunks(PIECE));
     let until = Instant::now() + ENOUGH;
     for piece in iter::once(head.as_bytes()).chain(pieces) {

@@ -32,11 +32,15 @@ impl Console {
         self.get_with(path, "Host: localhost\r\n")
     }
 
-    /// The body of the answer to a change that our own page asks for: parameters and,
-    /// after a space, the body of the request.
+    /// The last line of the answer to a change that our own page asks for, before which is
+    /// how far it was: parameters and, after a space, the body of the request.
     fn change(&self, request: &str) -> String {
         let answer = self.post("Host: localhost\r\nOrigin: http://localhost\r\n", request);
-        answer.split("\r\n\r\n").nth(1).expect("a body").into()
+        let (_, body) = answer.split_once("\r\n\r\n").expect("a body");
+        let (told, done) = body.trim_end().rsplit_once('\n').unwrap_or(("", body));
+        let told = told.lines();
+        told.for_each(|line| assert!(line.starts_with("{\"done\":"), "{line}"));
+        done.into()
     }
 
     fn post(&self, headers: &str, request: &str) -> String {
@@ -81,7 +85,7 @@ fn the_page_is_small_and_inserts_no_markup_from_a_server() {
         for way in ways.split(' ') {
             assert!(!text.contains(way), "{name}: {way}");
         }
-        let of_our_own = "<script type=\"module\" src=\"/";
+        let of_our_own = "<script type=\"module\" src=\"main.js";
         assert_eq!(
             text.matches("<script").count(),
             text.matches(of_our_own).count(),

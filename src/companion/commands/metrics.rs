@@ -65,7 +65,7 @@ impl Run for Metrics {
                 scrape,
                 last: Mutex::default(),
             };
-            http::serve(&listener, self.hosts, 0, move |request| {
+            http::serve(&listener, self.hosts, 0, move |request, _| {
                 served.answer(request)
             })
         }

@@ -225,6 +225,9 @@ pub struct Task {
     interrupted: Arc<AtomicBool>,
 }
 
+/// Gets the number of jobs that are done after each batch; a failure ends the work.
+pub type Watcher<'a> = &'a mut dyn FnMut(u64) -> Outcome<()>;
+
 impl Task {
     /// Work on up to `left` jobs, with its progress.
     pub fn new(what: &'static str, left: u64) -> Outcome<Task> {
@@ -252,8 +255,20 @@ impl Task {
         &mut self,
         work: &mut impl Work,
         client: &mut Client,
+        ids: &[JobId],
+        named: bool,
+    ) -> Outcome<()> {
+        self.carry_out_watched(work, client, ids, named, &mut |_| Ok(()))
+    }
+
+    /// The same, watched.
+    pub fn carry_out_watched(
+        &mut self,
+        work: &mut impl Work,
+        client: &mut Client,
         mut ids: &[JobId],
         named: bool,
+        watcher: Watcher,
     ) -> Outcome<()> {
         while !ids.is_empty() && self.goes_on() {
             let now = ids.split_off(..work.at_once().min(ids.len()));
@@ -263,6 +278,7 @@ impl Task {
             if named {
                 complain_of_each(client, &left)?;
             }
+            watcher(self.done)?;
         }
         Ok(())
     }

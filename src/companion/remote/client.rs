@@ -128,6 +128,15 @@ impl Client {
         Err(Failure::Unreachable(reasons.join("; ")))
     }
 
+    /// The beginning of what the server calls this connection in its list, unless an address
+    /// is translated on the way.
+    pub fn name(&self) -> String {
+        match self.stream.local_addr() {
+            Ok(address) => address.to_string(),
+            Err(_) => format!("unix:pid={},", std::process::id()),
+        }
+    }
+
     /// Asks questions whose replies come to their end, whatever the server sends: together
     /// they may have a bounded time and a bounded size, and of each body only this many
     /// bytes are kept.

@@ -52,8 +52,10 @@ impl Scope {
 
 /// The highest number of jobs or connections that one request asks for.
 pub const MOST: usize = 1000;
-/// How many requests a walk may take: as many as for 262 million jobs.
+/// How many requests a walk may take: as many as for 262 million jobs; and for how many more
+/// one counts that has shown none.
 const MOST_PAGES: u32 = 1 << 18;
+const EMPTY: u32 = 1;
 /// How many ids are asked for at once where jobs are searched for.
 const BLOCK: u64 = 1000;
 /// How many ids beyond the known ones are asked for before the search gives up.
@@ -184,6 +186,9 @@ impl Walk {
         let reply = client.call(&line)?;
         let (jobs, next) = in_list(&line, reply)?;
         self.next = next.map(JobId).filter(|next| *next > from);
+        if jobs.is_empty() {
+            self.left = self.left.saturating_sub(EMPTY);
+        }
         let known = jobs.into_iter().map(known).filter_map(Outcome::transpose);
         let mut jobs = known.collect::<Outcome<Vec<_>>>()?;
         jobs.retain(|job| self.scope.has(job));

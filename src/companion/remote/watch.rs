@@ -52,6 +52,8 @@ pub struct Known {
     /// The last statistics and rates; empty if there were none yet.
     pub server: Counted,
     pub curves: Curves,
+    /// What the server calls our connection, as far as we know.
+    pub link: Option<String>,
     /// Why the last question had no answer.
     pub failure: Option<String>,
     /// When the last sample was taken.
@@ -212,6 +214,7 @@ impl Watched {
             Ok((sample, jobs)) => {
                 known.take(begun, sample);
                 known.jobs = jobs;
+                known.link = link.as_ref().map(Client::name);
             }
             Err(failure) => {
                 known.failure = Some(failure.to_string());
@@ -565,12 +568,14 @@ const TIMEOUTS: usize = RATES.len() - 1;
 /// by name alone.
 pub fn sorted<'a>(
     known: &'a [MutexGuard<'_, Known>],
-    wanted: impl Fn(usize, &TubeName) -> bool,
+    wanted: impl Fn(usize, &TubeName, &Tube) -> bool,
     by: Option<Column>,
 ) -> Vec<(usize, &'a TubeName, &'a Tube)> {
     let mut rows = Vec::new();
     for (server, known) in known.iter().enumerate() {
-        let tubes = known.existing().filter(|(name, _)| wanted(server, name));
+        let tubes = known
+            .existing()
+            .filter(|(name, tube)| wanted(server, name, tube));
         rows.extend(tubes.map(|(name, tube)| (server, name, tube)));
     }
     // Rates are compared by their thousandths.

@@ -129,6 +129,10 @@ impl Colour {
         known.map(|(place, _)| Colour(place)).ok_or_else(wrong)
     }
 
+    pub fn name(self) -> &'static str {
+        NAMES[usize::from(self.0)]
+    }
+
     /// A text in this colour, if colours are wanted.
     pub fn paint(self, text: &str) -> String {
         match self.code() {

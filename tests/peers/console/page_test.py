@@ -4,6 +4,7 @@
 Each function tells of one thing; all use the same server, console and browser.
 """
 
+import http.server
 import os
 import pathlib
 import re
@@ -11,7 +12,9 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
+import urllib.request
 
 import scenes
 from browser import Browser
@@ -26,12 +29,13 @@ BINARY = bytes(range(256)) + b"\r\n"
 class Running:
     """A server, or a console that watches it."""
 
-    def __init__(self, *command):
+    def __init__(self, *command, environment=None):
         self.command = command
+        self.environment = environment
         self.start()
 
     def start(self):
-        self.process = subprocess.Popen(self.command, stderr=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(self.command, stderr=subprocess.PIPE, text=True, env=self.environment)
 
     def end(self, number=signal.SIGKILL):
         self.process.send_signal(number)
@@ -55,11 +59,11 @@ def beanpole(*arguments, body=b""):
     return ran.stdout
 
 
-def wait_for_server():
+def wait_for_server(port=PORT):
     until = time.monotonic() + 60
     while True:
         try:
-            socket.create_connection(("127.0.0.1", PORT)).close()
+            socket.create_connection(("127.0.0.1", port)).close()
             return
         except OSError:
             assert time.monotonic() < until
@@ -93,7 +97,7 @@ def picture(browser, name, height=900):
 
 def has_no_barrier(browser):
     """Nothing is wider than the screen, and axe-core finds nothing, in both themes."""
-    for width in [390, 800, 1400]:
+    for width in [320, 390, 800, 1400]:
         browser.look(width=width)
         inside = f"return [...document.querySelectorAll('html, .scroll')].every((one) => one.scrollWidth <= Math.min({width}, one.clientWidth + 1))"
         browser.wait(f"all of the page within {width} pixels", lambda: browser.run(inside))
@@ -369,9 +373,6 @@ def an_edited_job_takes_the_place_of_the_old_one(browser, url):
     has_no_barrier(browser)
     picture(browser, "edit")
     browser.click("dialog button", "Replace")
-    browser.read(f"into again and deleted job {job}")
-    browser.read(f"There is no job {job}")
-    browser.click("#notices a", "Show it")
     browser.wait("the new job", lambda: browser.run("return new URLSearchParams(location.search).get('job')") != job)
     new = browser.run("return new URLSearchParams(location.search).get('job')")
     assert re.search(rb'"current-jobs-ready": ?1\b', beanpole("stats", "again", "--json"))
@@ -384,8 +385,13 @@ def an_edited_job_takes_the_place_of_the_old_one(browser, url):
     browser.see("h1", f"Job {job}")
     browser.click("button", "Edit")
     browser.click("dialog button", "Replace")
-    browser.read(f"deleted job {job}")
+    browser.see("h1", f"Job {int(job) + 1}")
     assert beanpole("peek", str(int(job) + 1)) == BINARY
+    # The page of a job that is gone has its name for a head, and nothing else.
+    browser.open(job_url(url, job))
+    browser.read(f"There is no job {job}")
+    assert browser.find("h1", f"Job {job}") and not browser.find("#job dl, #job button"), browser.text()
+    has_no_barrier(browser)
 
 
 def changes_of_a_job(browser, url):
@@ -431,6 +437,166 @@ def clear_after_the_question(browser, url):
     browser.click("dialog button", "Delete")
     browser.read("deleted 30 jobs of other-heap")
     browser.read("There are no jobs.")
+
+
+def a_long_change_shows_its_progress_and_can_be_stopped(browser, url):
+    beanpole("put", "-q", "-l", "-t", "long", body=b"x\n" * 100000)
+    browser.open(tube_url(url, "long"))
+    browser.see("tbody a")
+    browser.click("button", "Move")
+    browser.type("[name=to]", "elsewhere")
+    browser.click("dialog button", "Move")
+    browser.wait("its progress", lambda: re.search(r"[1-9][0-9,]* jobs so far", browser.text()))
+    # Who leaves the page is asked first.
+    asks = "const leaves = new Event('beforeunload', {cancelable: true}); window.dispatchEvent(leaves); return leaves.defaultPrevented"
+    assert browser.run(asks)
+    browser.click("dialog button", "Stop")
+    browser.read("Stopped: ")
+    assert not browser.run(asks)
+    moved = lambda: int(re.search(rb"current-jobs-ready +(\d+)", beanpole("stats", "elsewhere")).group(1))
+    # What it had in hand is done, and nothing more.
+    at_rest = browser.wait("its end", lambda: (lambda one: time.sleep(0.5) or one == moved() and one)(moved()))
+    assert 0 < at_rest < 100000, at_rest
+    for tube in ["long", "elsewhere"]:
+        beanpole("delete", "-y", "-t", tube)
+
+
+def connections_are_closed_but_not_our_own(browser, url):
+    if not SERVER.endswith("beanpoled"):
+        return
+    client = socket.create_connection(("127.0.0.1", PORT))
+    name = "%s:%d" % client.getsockname()
+    client.sendall(b"use leaks\r\n")
+    assert client.recv(99) == b"USING leaks\r\n"
+    browser.open(f"{url}?server={NAME}&clients=id")
+    browser.read(name)
+    has_no_barrier(browser)
+    # The console's own have no button.
+    buttons = "return [...document.querySelectorAll('.rows > *')].map((row) => [row.textContent.includes(arguments[0]), row.querySelector('button').checkVisibility()])"
+    rows = browser.run(buttons, name)
+    assert [True, True] in rows and [False, False] in rows and [True, False] not in rows, rows
+    number = browser.run("return [...document.querySelectorAll('.rows > *')].find((row) => row.textContent.includes(arguments[0])).querySelector('button').value", name)
+    browser.run("document.querySelector(`.rows button[value='${arguments[0]}']`).click()", number)
+    browser.read(f"Close connection {number}?")
+    browser.click("dialog button", "Close")
+    browser.read(f"closed connection {number}")
+    assert client.recv(99) == b""
+    browser.wait("it to go", lambda: name not in browser.text())
+
+
+def nothing_renews_and_no_key_acts_for_those_who_want_it(browser, url):
+    browser.open(url)
+    browser.read("live")
+    browser.click("#settings summary")
+    browser.click("#settings input[name=renews]")
+    browser.click("#settings input[name=slash]")
+    browser.read("at ")
+    has_no_barrier(browser)
+    beanpole("put", "-q", "-t", "unseen", "x")
+    browser.run("window.asked = 0; const ask = window.fetch; window.fetch = (...all) => { window.asked += 1; return ask(...all); }")
+    time.sleep(2.5)
+    assert browser.run("return window.asked") == 0 and "unseen" not in browser.text()
+    browser.press("/")
+    assert browser.run("return document.activeElement.type") != "search"
+    # The browser keeps that.
+    browser.open(url)
+    browser.see("tbody a", "unseen")
+    assert not browser.find("#settings :checked")
+    browser.run("localStorage.clear()")
+
+
+def only_trouble(browser, url):
+    beanpole("put", "-q", "-t", "troubled", "x")
+    browser.open(url)
+    browser.see("tbody a", "default")
+    browser.click("#tubes .tabs a", "Only trouble")
+    browser.wait("no tube without trouble", lambda: browser.find("tbody a", "troubled") and not browser.find("tbody a", "default"))
+    browser.click("#tubes .tabs a", "All")
+    browser.see("tbody a", "default")
+
+
+def a_browser_of_2024(browser, url):
+    """Without what came later, all works."""
+    later = "delete Uint8Array.fromBase64; delete Uint8Array.fromHex; delete Uint8Array.prototype.toHex; delete AbortSignal.any"
+    script = browser.devtools("Page.addScriptToEvaluateOnNewDocument", source=later)
+    job = beanpole("put", "-t", "older", "-f", "-", body=BINARY).decode().strip()
+    browser.open(job_url(url, job))
+    browser.wait("its bytes", lambda: browser.run("return document.querySelector('[open] pre').textContent").startswith("000000  00 01 02 03"))
+    browser.click("button", "Edit")
+    browser.click("dialog button", "Replace")
+    browser.see("h1", f"Job {int(job) + 1}")
+    assert beanpole("peek", str(int(job) + 1)) == BINARY
+    browser.devtools("Page.removeScriptToEvaluateOnNewDocument", **script)
+
+
+def below_a_path_of_a_proxy(browser, url):
+    class Proxy(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            request = urllib.request.Request(url.rstrip("/") + self.path.removeprefix("/queue"), body or None, dict(self.headers), method=self.command)
+            with urllib.request.urlopen(request) as answer:
+                self.wfile.write(b"HTTP/1.0 200 OK\r\n" + bytes(answer.headers) + answer.read())
+
+        do_POST = do_GET
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Proxy) as proxy:
+        threading.Thread(target=proxy.serve_forever).start()
+        try:
+            below = f"http://127.0.0.1:{proxy.server_port}/queue/"
+            browser.open(below)
+            browser.see("tbody a", "default")
+            browser.open(tube_url(below, "default"))
+            browser.click("button", "Put a job")
+            browser.click("dialog button", "Put")
+            browser.read(" into default")
+            browser.click(".brand")
+            browser.see("tbody a", "default")
+            assert browser.run("return location.href") == below
+            browser.open("about:blank")
+        finally:
+            proxy.shutdown()
+
+
+def ten_servers(browser):
+    """Trouble can be read in each width, and the border of a server says how it is."""
+    servers = [(free_port(), f"server-{number}") for number in range(10)]
+    running = [Running(SERVER, "-l", "127.0.0.1", "-p", str(port)) for port, _ in servers[:8]]
+    hung = socket.create_server(("127.0.0.1", servers[8][0]))
+    names = pathlib.Path(browser.profile.name, "servers")
+    colours = {0: "green", 8: "green"}
+    names.write_text("".join(f"{name} {port} {colours.get(at, '')}\n" for at, (port, name) in enumerate(servers)))
+    console = None
+    try:
+        for port, _ in servers[:8]:
+            wait_for_server(port)
+            subprocess.run([BEANPOLE, "-a", str(port), "put", "-q", "-t", "a.tube.with-some-name", "x"], check=True)
+        for count in [1, 10]:
+            own = [word for _, name in servers[:count] for word in ["-a", name]]
+            environment = {**os.environ, "BEANPOLE_SERVERS": str(names)}
+            console = Running(BEANPOLE, "--timeout", "1", "console", *own, "--listen", "127.0.0.1:0", environment=environment)
+            url = re.search(r"http://\S+", console.process.stderr.readline()).group()
+            browser.open(url)
+            browser.wait("trouble everywhere", lambda: len(browser.find("tbody .badge", "nobody watches")) == min(count, 8))
+            has_no_barrier(browser)
+            for width in [320, 390, 641, 800, 1000, 1400]:
+                browser.look(width=width)
+                cut = "return [...document.querySelectorAll('tbody th span')].filter((one) => one.checkVisibility() && (one.getBoundingClientRect().right > one.parentElement.getBoundingClientRect().right + 1 || one.getBoundingClientRect().width < 20)).length"
+                browser.wait(f"whole words at {width}", lambda: browser.run(cut) == 0)
+            browser.look()
+            if count == 10:
+                bad = lambda: browser.run("return [...document.querySelectorAll('.servers > li')].map((one) => getComputedStyle(one).borderTopColor === getComputedStyle(one.querySelector('.alarm')).color)")
+                browser.wait("two in red", lambda: bad() == [False] * 8 + [True] * 2)
+                picture(browser, "ten", 1400)
+            browser.open("about:blank")
+            console.end()
+            console = None
+    finally:
+        hung.close()
+        for one in [*running, *filter(None, [console])]:
+            one.process.kill()
 
 
 def the_server_goes_and_comes_back(browser, url, server):
@@ -517,6 +683,12 @@ def main():
             an_edited_job_takes_the_place_of_the_old_one,
             changes_of_a_job,
             clear_after_the_question,
+            a_long_change_shows_its_progress_and_can_be_stopped,
+            connections_are_closed_but_not_our_own,
+            nothing_renews_and_no_key_acts_for_those_who_want_it,
+            only_trouble,
+            a_browser_of_2024,
+            below_a_path_of_a_proxy,
             a_tube_among_five_thousand,
         ]:
             if os.environ.get("STORY", "") not in story.__name__:
@@ -528,6 +700,7 @@ def main():
             browser.see("tbody a")
             picture(browser, "table", 1100)
         a_console_with_a_token(browser)
+        ten_servers(browser)
         if SERVER.endswith("beanpoled"):
             scenes.play((SERVER, BEANPOLE), free_port, browser)
         # The browser complains of what the policy forbids, and of errors. That

@@ -5,8 +5,9 @@
 use super::site::{optional, read};
 use crate::command::word;
 use crate::failure::{Failure, Outcome};
-use crate::http::Request;
+use crate::http::{Link, Request};
 use crate::remote::act::{kick_some, why_not};
+use crate::remote::client_list;
 use crate::remote::facts::free_states;
 use crate::remote::finder::{self, bodies, each_body, near};
 use crate::remote::{
@@ -192,8 +193,17 @@ pub fn job(client: &mut Client, id: JobId) -> Outcome<Json> {
 
 /// Does what the parameters of this request say, and tells what was done, and which job
 /// was put. Its body has the ids of jobs, with any space between them, or the body of a
-/// job.
-pub fn carry_out(client: &mut Client, server: &Watched, request: &Request) -> Outcome<Json> {
+/// job. Work on many jobs tells how far it is, and ends when nobody hears that any more.
+pub fn carry_out(
+    client: &mut Client,
+    server: &Watched,
+    request: &Request,
+    link: &mut Link,
+) -> Outcome<Json> {
+    let hear = |done: u64| {
+        let heard = link.send(&json!({"done": done}).to_string());
+        heard.map_err(|_| Failure::Interrupted("stopped".into()))
+    };
     let tube = || read::<TubeName>(request, "tube");
     let said = match request.parameter("do") {
         "delete" => act(client, Act::Delete, request, "deleted")?,
@@ -209,12 +219,20 @@ pub fn carry_out(client: &mut Client, server: &Watched, request: &Request) -> Ou
             let jobs = counted(kick_some(client, &tube, bound)?.into(), "job");
             format!("kicked {jobs} of {tube}")
         }
+        "close" => {
+            let id = read(request, "connection")?;
+            match client_list::close(client, id)? {
+                true => format!("closed connection {id}"),
+                false => format!("connection {id} is gone already"),
+            }
+        }
         "pause" => pause(client, &tube()?, read(request, "time")?)?,
         "clear" => act_on_all(
             client,
             &mut WhenFree(Act::Delete, None),
             request,
             ["deleted", ""],
+            hear,
         )?,
         "put" => return put(server.connect()?, request),
         "edit" => return edit(client, server.connect()?, request),
@@ -229,6 +247,7 @@ pub fn carry_out(client: &mut Client, server: &Watched, request: &Request) -> Ou
                 &mut transfer,
                 request,
                 ["moved", &format!(" to {to}")],
+                hear,
             )?
         }
         other => return Failure::usage(format!("there is no change '{other}'")),
@@ -264,6 +283,7 @@ fn act_on_all(
     work: &mut impl Work,
     request: &Request,
     [done, there]: [&str; 2],
+    mut hear: impl FnMut(u64) -> Outcome<()>,
 ) -> Outcome<String> {
     let (tube, most) = (
         read::<TubeName>(request, "tube")?,
@@ -274,9 +294,10 @@ fn act_on_all(
         return Failure::usage("'reserved' is not ready, delayed or buried");
     }
     let scope = Scope::of(&tube, free_states(state.as_slice()));
+    hear(0)?;
     let (ids, _) = finder::all(client, &scope, most as usize)?;
     let mut task = Task::quiet(most.into());
-    let outcome = task.carry_out(work, client, &ids, false);
+    let outcome = task.carry_out_watched(work, client, &ids, false, &mut hear);
     let said = format!("{done} {} of {tube}{there}", counted(task.done, "job"));
     outcome.map_err(|failure| failure.about(&said))?;
     Ok(said)

@@ -83,9 +83,12 @@ impl Run for Serve {
             allows_changes: self.changes,
             asking: Arc::default(),
         };
-        http::serve(&listener, self.hosts, answers::LONGEST, move |request| {
-            console.answer(request)
-        })
+        http::serve(
+            &listener,
+            self.hosts,
+            answers::LONGEST,
+            move |request, link| console.answer(request, link),
+        )
     }
 }
 

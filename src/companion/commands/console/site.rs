@@ -8,7 +8,7 @@
 
 use super::answers::{self, LONGEST};
 use crate::failure::{Failure, Outcome};
-use crate::http::{Answer, Request};
+use crate::http::{Answer, Link, Request};
 use crate::remote::client_list;
 use crate::remote::curves::{Point, SLOTS, SPANS};
 use crate::remote::trouble::{sentences, words};
@@ -95,18 +95,29 @@ fn is_same(given: &str, wanted: &str) -> bool {
     given.len() == wanted.len() && difference == 0
 }
 
-/// The first connections by the column that is wanted, as lines of text.
-fn clients(client: &mut Client, request: &Request) -> Outcome<Json> {
+/// The first connections by the column that is wanted, as lines of text, and whether they
+/// are our own.
+fn clients(client: &mut Client, request: &Request, server: &Watched) -> Outcome<Json> {
     let by = Some(request.parameter("clients")).filter(|by| *by != "id");
     let found = match client_list::sorted(client, by) {
         // It is no failure that a server does not list them.
-        Err(Failure::Refused(reason)) => return Ok(json!({"text": reason})),
+        Err(Failure::Refused(reason)) => {
+            return Ok(json!({"text": reason, "rows": [], "more": ""}));
+        }
         found => found?,
     };
-    let lines = found.iter().take(ROWS).map(client_list::line);
-    let mut lines: Vec<_> = [client_list::titles()].into_iter().chain(lines).collect();
-    lines.extend((found.len() > ROWS).then(|| format!("… and {} more", found.len() - ROWS)));
-    Ok(json!({"text": lines.join("\n")}))
+    let ours = [Some(client.name()), server.known().link.clone()];
+    let row = |one: &Facts| {
+        let is = |own: &String| client_list::is_of(one, own);
+        let is_ours = ours.iter().flatten().any(is);
+        json!({"id": one.text("id"), "line": client_list::line(one), "ours": is_ours})
+    };
+    let more = found.len().saturating_sub(ROWS);
+    Ok(json!({
+        "text": client_list::titles(),
+        "rows": found.iter().take(ROWS).map(row).collect::<Json>(),
+        "more": if more > 0 { format!("… and {more} more") } else { String::new() },
+    }))
 }
 
 /// What is in the way of the jobs of a tube.
@@ -126,7 +137,7 @@ fn card(server: &Arc<Watched>) -> Json {
     json!({
         "name": server.name(),
         "address": server.named.address.to_string(),
-        "care": server.named.colour.is_some(),
+        "colour": server.named.colour.map(|colour| colour.name()),
         "lost": known.lost(now),
         "refusal": Refusal::of(facts).map(Refusal::words),
         "known": facts.get("id").is_some(),
@@ -184,7 +195,8 @@ fn fits(name: &str, search: &str) -> bool {
 }
 
 impl Console {
-    pub fn answer(&self, request: &Request) -> Result<Answer, Answer> {
+    /// The answer to a request; what is told before it goes over the link.
+    pub fn answer(&self, request: &Request, link: &mut Link) -> Result<Answer, Answer> {
         let path = request.path.as_str();
         let is_change = match request.method.as_str() {
             "GET" => false,
@@ -210,11 +222,17 @@ impl Console {
         }
         let json = match path {
             "/api/change" if is_change => self.ask(request, |client, server| {
-                answers::carry_out(client, server, request)
+                match answers::carry_out(client, server, request, link) {
+                    // The head of the answer has gone.
+                    Err(failure) if link.has_begun() => Ok(json!({"failure": failure.to_string()})),
+                    done => done,
+                }
             })?,
             _ if is_change => return Err(Answer::refusal(404, "there is nothing to change")),
             "/api/known" => self.known(request)?,
-            "/api/clients" => self.ask(request, |client, _| clients(client, request))?,
+            "/api/clients" => {
+                self.ask(request, |client, server| clients(client, request, server))?
+            }
             "/api/why" => self.ask(request, |client, server| why(request, client, server))?,
             "/api/jobs" => self.ask(request, |client, _| answers::page(client, request))?,
             "/api/job" => self.ask(request, |client, _| {
@@ -314,8 +332,11 @@ impl Console {
         let known: Vec<MutexGuard<Known>> = self.servers.iter().map(|one| one.known()).collect();
         let (server, search) = (request.parameter("server"), request.parameter("search"));
         let is_of_server = |index: usize| server.is_empty() || self.servers[index].name() == server;
-        let is_wanted =
-            |index: usize, name: &TubeName| is_of_server(index) && fits(name.as_str(), search);
+        let only_trouble = request.parameter("trouble") == "1";
+        let is_wanted = |index: usize, name: &TubeName, tube: &Tube| {
+            let is_meant = !only_trouble || !tube.troubles.is_empty();
+            is_of_server(index) && is_meant && fits(name.as_str(), search)
+        };
         // By trouble, if no column is named.
         let by = match request.parameter("sort") {
             "name" => None,
@@ -370,6 +391,7 @@ fn curves_of(server: &Watched, tube: Option<&TubeName>, request: &Request) -> Js
 mod tests {
     use super::*;
     use crate::remote::address::Address;
+    use std::net::{TcpListener, TcpStream};
     use std::time::Duration;
 
     /// A console whose server is gone.
@@ -382,6 +404,15 @@ mod tests {
             read_only: Some("only to look".into()),
             allows_changes: true,
             asking: Arc::default(),
+        }
+    }
+
+    /// The status of the answer to this request, and what is sent before it goes nowhere.
+    fn status_of(console: &Console, request: &Request) -> u16 {
+        let nowhere = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let stream = TcpStream::connect(nowhere.local_addr().unwrap()).unwrap();
+        match console.answer(request, &mut Link::over(&stream)) {
+            Ok(answer) | Err(answer) => answer.status,
         }
     }
 
@@ -410,9 +441,7 @@ mod tests {
             ("POST", "/api/change"),
         ];
         let ours = [("host", "localhost"), ("origin", "http://localhost")];
-        let status = |(method, path)| match console.answer(&request(method, path, &ours)) {
-            Ok(answer) | Err(answer) => answer.status,
-        };
+        let status = |(method, path)| status_of(&console, &request(method, path, &ours));
         assert_eq!(questions.map(status), [502; 4]);
         let turns = [(); MOST_ASKING].map(|()| Arc::clone(&console.asking));
         assert_eq!(questions.map(status), [503; 4]);
@@ -426,7 +455,7 @@ mod tests {
     fn a_token_is_required_if_there_is_one() {
         let is_admitted = |token, headers: &[_]| {
             let request = request("GET", "/api/known", headers);
-            console(token).answer(&request).is_ok()
+            status_of(&console(token), &request) == 200
         };
         let with = |value| is_admitted(Some("secret"), &[("authorization", value)]);
         assert!(with("Bearer secret"));

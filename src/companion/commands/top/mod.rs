@@ -12,7 +12,7 @@ use crate::command::{Interval, Invocation, Run, Tubes};
 use crate::failure::{Failure, Outcome, Status};
 use crate::remote::tubes::column_of;
 use crate::remote::watch::sorted;
-use crate::remote::{Column, Known, Patterns, Watched};
+use crate::remote::{Column, Known, Patterns, Tube, Watched};
 use crate::signals::{Calls, SIGHUP, SIGINT, SIGTERM, SIGWINCH, wait_for};
 use crate::text::output::{self, Output};
 use crate::values::parse;
@@ -108,7 +108,7 @@ impl Board {
 
     fn arrange(&mut self) {
         let known: Vec<MutexGuard<Known>> = self.servers.iter().map(|one| one.known()).collect();
-        let is_shown = |_, tube: &TubeName| self.tubes.mean(tube);
+        let is_shown = |_, tube: &TubeName, _: &Tube| self.tubes.mean(tube);
         let rows = sorted(&known, is_shown, Some(self.sort)).into_iter();
         self.rows = rows
             .filter(|(.., tube)| !self.only_trouble || tube.severity() > 0)

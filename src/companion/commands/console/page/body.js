@@ -7,6 +7,11 @@ const DEEPEST = 64;
 const UTF8 = new TextDecoder("utf-8", { ignoreBOM: true });
 const STRICT = new TextDecoder("utf-8", { ignoreBOM: true, fatal: true });
 
+export const fromBase64 = (text) => Uint8Array.from(atob(text), (char) => char.charCodeAt(0));
+
+/** Two digits for each byte. */
+export const hexOf = (bytes) => Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join(" ");
+
 /** The text in these bytes; null if they are not text. */
 export function textOf(bytes) {
   const text = attempt(() => STRICT.decode(bytes));
@@ -44,7 +49,8 @@ function check(isRight) {
 /** The text that was packed in base64; null if none was. */
 function unpacked(text) {
   check(text.length >= 8 && text.length % 4 === 0);
-  return textOf(Uint8Array.fromBase64(text, { alphabet: /[-_]/.test(text) ? "base64url" : "base64" }));
+  check(!/\s/.test(text));
+  return textOf(fromBase64(text.replaceAll("-", "+").replaceAll("_", "/")));
 }
 
 /**
@@ -113,7 +119,7 @@ function hex(bytes) {
   const lines = [];
   for (let at = 0; at < bytes.length && lines.length < LONGEST / 64; at += 16) {
     const some = bytes.subarray(at, at + 16);
-    const numbers = some.toHex().replace(/..(?=.)/g, "$& ").padEnd(47);
+    const numbers = hexOf(some).padEnd(47);
     const shown = String.fromCharCode(...some).replace(/[^ -~]/g, "·");
     lines.push(`${at.toString(16).padStart(6, "0")}  ${numbers}  ${shown}`);
   }

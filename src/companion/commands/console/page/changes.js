@@ -1,8 +1,8 @@
 // Buttons that change something, and their questions. What destroys something or acts on
 // many jobs asks first, and each action reports what it did.
 
-import { textOf } from "./body.js";
-import { ask, change, fill, linkTo, place, refresh } from "./console.js";
+import { hexOf, textOf } from "./body.js";
+import { ask, change, fill, linkTo, place, refresh, wants } from "./console.js";
 import { bytesOf, shown } from "./job.js";
 import { meant } from "./tube.js";
 import { count, span } from "./words.js";
@@ -42,7 +42,11 @@ const JOB = {
 };
 
 /** What is asked before the action of this button. */
-async function questionOf(name, verb) {
+async function questionOf({ dataset: { do: name }, value }, verb) {
+  if (name === "close") {
+    const about = "Jobs that it has reserved are ready again, and one may be done twice. Its program may connect again.";
+    return { title: `Close connection ${value}?`, about, more: { connection: value } };
+  }
   if (place.job) return { ids: place.job, ...JOB[name]?.(shown) };
   if (TUBE[name]) return TUBE[name]((await ask("known")).tube?.row);
   const { ids, which } = await meant();
@@ -60,7 +64,7 @@ addEventListener("click", async ({ target }) => {
   if (!button) return;
   const { textContent: verb, dataset } = button;
   try {
-    const question = { verb, ...(await questionOf(dataset.do, verb)) };
+    const question = { verb, ...(await questionOf(button, verb)) };
     if (question.title) open(dataset.do, question);
     else await act({ do: dataset.do, ...question.more }, question.ids);
   } catch (error) {
@@ -76,8 +80,8 @@ function open(name, { title, about = "", verb, values = {}, row, bytes, more, id
   for (const label of form.querySelectorAll("label")) {
     label.hidden = label.control.disabled = !label.dataset.for.split(" ").includes(name);
   }
-  fill(form, { title, about, verb, error: "" });
-  form.querySelector(".main").classList.toggle("danger", verb === "Delete");
+  fill(form, { title, about, verb, error: "", progress: "", cancel: "Cancel" });
+  form.querySelector(".main").classList.toggle("danger", ["Delete", "Close"].includes(verb));
   for (const [field, value] of Object.entries(values)) form.elements[field].value = value;
   if (row) {
     const states = FREE.filter((state) => row[state]).map((state) => new Option(`${count(row[state])} ${state}`, state));
@@ -97,11 +101,21 @@ function edit(bytes) {
   const isText = text !== null && !text.includes("\r");
   const { body } = form.elements;
   body.previousElementSibling.textContent = isText ? "Body" : "Body, as hexadecimal numbers";
-  body.value = isText ? text : bytes.toHex().replace(/..(?=.)/g, "$& ");
+  body.value = isText ? text : hexOf(bytes);
   return isText;
 }
 
-const bodyOf = (text, isText) => (isText ? text.replaceAll("\r\n", "\n") : Uint8Array.fromHex(text.replace(/\s+/g, "")));
+function bodyOf(text, isText) {
+  if (isText) return text.replaceAll("\r\n", "\n");
+  const digits = text.replace(/\s+/g, "");
+  if (!/^([0-9a-f]{2})*$/i.test(digits)) throw new Error("These are no bytes: each has two hexadecimal digits.");
+  return Uint8Array.from(digits.match(/../g) ?? [], (byte) => parseInt(byte, 16));
+}
+
+/** Ends the change that runs, if one does. */
+let running = null;
+dialog.addEventListener("close", () => running?.abort());
+addEventListener("beforeunload", (event) => running && event.preventDefault());
 
 form.addEventListener("submit", async (event) => {
   // The browser closes the dialog.
@@ -119,8 +133,23 @@ form.addEventListener("submit", async (event) => {
 
 /** Does it, says what was done, and shows how things are now. */
 async function act(parameters, body) {
-  const { said, job } = await change(parameters, body);
-  notify(said, job);
+  let heard = 0;
+  const stop = (running = new AbortController());
+  fill(form, { cancel: "Stop" });
+  const hear = (done) => fill(form, { progress: `${count((heard = done))} jobs so far …` });
+  try {
+    const { said, job } = await change(parameters, body, stop.signal, hear);
+    running = null;
+    // The old job is gone.
+    if (parameters.do === "edit") return location.assign(linkTo({ server: place.server, job }));
+    notify(said, job);
+  } catch (failure) {
+    if (!stop.signal.aborted) throw failure;
+    notify(`Stopped: ${count(heard)} jobs are done, or a few more.`);
+  } finally {
+    running = null;
+    fill(form, { cancel: "Cancel", progress: "" });
+  }
   for (const box of document.querySelectorAll("#jobs :checked")) box.checked = false;
   refresh();
 }
@@ -137,7 +166,7 @@ function notify(text, job = null) {
 addEventListener("keydown", (event) => {
   const isTyping = event.target.closest?.("input, textarea, select, dialog");
   const search = document.querySelector("section:not([hidden]) [type=search]");
-  if (event.key !== "/" || isTyping || !search || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.key !== "/" || !wants("slash") || isTyping || !search || event.ctrlKey || event.metaKey || event.altKey) return;
   event.preventDefault();
   search.focus();
 });

@@ -37,33 +37,52 @@ export const place = { server, tube, job };
 /** Why there is no answer. */
 const refusal = (status, message) => Object.assign(new Error(message), { status });
 
-async function request(path, options) {
+async function request(path, options, read) {
   const token = sessionStorage.getItem(TOKEN);
   const headers = token ? { Authorization: `Bearer ${token}` } : {};
-  const signals = [AbortSignal.timeout(20000), options.signal].filter(Boolean);
   let answer;
   try {
-    answer = await fetch(`/api/${path}`, { ...options, headers, signal: AbortSignal.any(signals) });
-    if (answer.ok) return await answer.json();
+    answer = await fetch(`api/${path}`, { ...options, headers });
+    if (answer.ok) return await read(answer);
   } catch {
-    throw refusal(0, "The console does not answer.");
+    throw refusal(0, options.signal.aborted ? "Stopped." : "The console does not answer.");
   }
   throw refusal(answer.status, (await answer.text()).trim());
 }
 
 /** Asks for what the address says, and these parameters. */
-export const ask = (what, more = {}, signal = null) => request(what + link(more), { signal });
+export async function ask(what, more = {}, stop = new AbortController()) {
+  const late = setTimeout(() => stop.abort(), 20000);
+  return request(what + link(more), { signal: stop.signal }, (answer) => answer.json()).finally(() => clearTimeout(late));
+}
 
 /**
- * Changes something, and resolves to what was done. The body is that of a job, or the
- * ids of jobs; everything else is in the parameters.
+ * Changes something, and resolves to what was done, however long it takes. The body is
+ * that of a job, or the ids of jobs; everything else is in the parameters. Each line of the
+ * answer but the last one says how many jobs are done.
  */
-export const change = (parameters, body) => request(`change${linkTo({ server, tube, ...parameters })}`, { method: "POST", body });
+export async function change(parameters, body, signal, hear) {
+  const path = `change${linkTo({ server, tube, ...parameters })}`;
+  const { failure, ...done } = await request(path, { method: "POST", body, signal }, async (answer) => {
+    const [reader, decoder, lines] = [answer.body.getReader(), new TextDecoder(), [""]];
+    for (let part = await reader.read(); !part.done; part = await reader.read()) {
+      lines.push(...(lines.pop() + decoder.decode(part.value, { stream: true })).split("\n"));
+      if (lines.length > 1) hear(JSON.parse(lines.at(-2)).done);
+    }
+    return JSON.parse(lines.at(-1));
+  });
+  if (failure) throw refusal(502, failure);
+  return done;
+}
 
 /** The parts of this document: a section each, and what shows it. */
 const parts = [];
 let running = new AbortController();
 let timer = 0;
+/** What a person wants of this page, kept in the browser. */
+const settings = document.querySelectorAll("#settings input");
+for (const one of settings) one.checked = localStorage.getItem(`beanpole-${one.name}`) !== "off";
+export const wants = (name) => [...settings].some((one) => one.name === name && one.checked);
 
 /** Begins to show these. */
 export function begin(all) {
@@ -78,7 +97,7 @@ export async function refresh() {
   const { signal } = (running = new AbortController());
   const [begun, answers] = [performance.now(), {}];
   // All parts share an answer.
-  const asks = (what) => (answers[what] ??= ask(what, {}, signal));
+  const asks = (what) => (answers[what] ??= ask(what, {}, running));
   const update = ([section, show]) => {
     section.ariaBusy = "true";
     const done = (failure) => {
@@ -95,7 +114,7 @@ export async function refresh() {
   if (signal.aborted) return;
   tell(failures.filter(Boolean));
   const rest = Math.max(INTERVAL, (performance.now() - begun) * RESPITE);
-  if (!document.hidden) timer = setTimeout(refresh, rest);
+  if (!document.hidden && wants("renews")) timer = setTimeout(refresh, rest);
 }
 
 /** Says why something is not shown. */
@@ -115,8 +134,8 @@ function tell(failures) {
 /** Says in a few words how things are. */
 export function say(text, isBad) {
   const state = document.getElementById("state");
-  state.className = isBad ? "bad" : "";
-  setText(state, text);
+  state.className = isBad ? "bad" : wants("renews") ? "" : "old";
+  setText(state, wants("renews") ? text : `at ${new Date().toLocaleTimeString()}: ${text}`);
 }
 
 /** Lets links and fields say what the address says. */
@@ -184,10 +203,14 @@ document.getElementById("token").addEventListener("submit", (event) => {
   sessionStorage.setItem(TOKEN, event.target.elements.token.value);
   refresh();
 });
+document.getElementById("settings").addEventListener("change", ({ target }) => {
+  localStorage.setItem(`beanpole-${target.name}`, target.checked ? "on" : "off");
+  refresh();
+});
 // Where the browser can do it, another address of the same place needs no new document.
 window.navigation?.addEventListener("navigate", (event) => {
   const { pathname, search } = new URL(event.destination.url);
-  const isHere = pathname === "/" && String(placeOf(search)) === String(placeOf(location.search));
+  const isHere = pathname === location.pathname && String(placeOf(search)) === String(placeOf(location.search));
   if (!isHere || !event.canIntercept || event.hashChange || event.navigationType === "reload") return;
   event.intercept({ handler: () => refresh(), focusReset: "manual", scroll: "manual" });
 });

@@ -1,6 +1,6 @@
 // A job: its statistics, and its body in several forms.
 
-import { formsOf } from "./body.js";
+import { formsOf, fromBase64 } from "./body.js";
 import { fill, linkTo, list, place } from "./console.js";
 import { serverOf } from "./tubes.js";
 import { count, left, size, span } from "./words.js";
@@ -8,11 +8,16 @@ import { count, left, size, span } from "./words.js";
 /** What was known last, for those who change it. */
 export let shown = null;
 
-export const bytesOf = (job) => Uint8Array.fromBase64(job.body64);
+export const bytesOf = (job) => fromBase64(job.body64);
 
 export async function job(section, ask) {
   serverOf(await ask("known"));
-  const job = await ask("job");
+  const job = await ask("job").catch((failure) => {
+    section.classList.toggle("missing", failure.status === 404 || section.hidden);
+    fill(section, { name: `Job ${place.job}` });
+    throw failure;
+  });
+  section.classList.remove("missing");
   shown = job;
   const { id, state, tube, priority, facts } = job;
   section.dataset.state = state;

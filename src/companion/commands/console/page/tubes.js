@@ -39,8 +39,9 @@ export async function servers(section, ask) {
 }
 
 function showCard(card, server) {
-  const { name, address, version, known, lost, refusal, jobs, rates, care } = server;
-  card.classList.toggle("care", care);
+  const { name, address, version, known, lost, refusal, jobs, rates, colour } = server;
+  card.style.borderInlineStart = colour ? `6px solid ${colour}` : "";
+  card.classList.toggle("refusing", Boolean(refusal));
   card.classList.toggle("lost", Boolean(lost));
   card.classList.toggle("unknown", !known);
   card.querySelector("h2 a").href = linkTo({ server: name });
@@ -59,15 +60,22 @@ function showCard(card, server) {
   drawSmall(card.querySelector("svg"), server.curve);
 }
 
-export const clients = async (section, ask) => fill(section, wanted("clients") ? await ask("clients") : { text: "" });
+export async function clients(section, ask) {
+  const { text, rows, more } = wanted("clients") ? await ask("clients") : { text: "", rows: [], more: "" };
+  fill(section, { text, more });
+  list(section.querySelector(".rows"), "client", rows, ({ id }) => id, (one, { id, line, ours }) => {
+    fill(one, { line });
+    Object.assign(one.querySelector("button"), { hidden: ours, value: id, ariaLabel: `Close connection ${id}` });
+  });
+}
 
 export async function tubes(section, ask) {
   const { rows, found, total } = (await ask("known")).table;
   const [search, from] = [wanted("search"), Number(wanted("from"))];
   list(section.querySelector("tbody"), "tube-row", rows, (row) => `${row.server}/${row.name}`, showRow);
   fill(section, {
-    count: search ? `${count(found)} of ${count(total)}` : count(total),
-    empty: rows.length ? "" : search ? `No tube’s name fits “${search}”.` : "There are no tubes.",
+    count: search || wanted("trouble") ? `${count(found)} of ${count(total)}` : count(total),
+    empty: rows.length ? "" : search ? `No tube’s name fits “${search}”.` : wanted("trouble") ? "No tube has trouble." : "There are no tubes.",
     note: found > PAGE ? `${count(from + 1)} to ${count(from + rows.length)} of ${count(found)}` : "",
   });
   turn(section, "previous", from > 0 && { from: Math.max(0, from - PAGE) || "" });
