@@ -51,9 +51,9 @@
 //!
 //! The **fields** of a job, in this order:
 //!
-//! - the numbers id, priority, delay and TTR, both in seconds;
+//! - the numbers id, from 1 to 2^63-1, priority, delay and TTR, both in seconds;
 //! - at most one number, which depends on the state: none for a ready job, the position
-//!   among the buried jobs for a buried one, the end of the delay for a delayed one, and
+//!   among the buried jobs, below 2^63, for a buried one, the end of the delay for a delayed one, and
 //!   for a deleted one the time when its key becomes free;
 //! - the numbers of reserves, timeouts, releases, buries and kicks, and of tries that
 //!   have failed (the time to run or the connection ended first), unless all of them
@@ -86,6 +86,10 @@ type FrameBytes = [u8; FRAME_LEN as usize];
 /// The length in a frame that says that the next segment has begun. No record is
 /// that long.
 const CONTINUED: u32 = u32::MAX;
+
+/// No job in a log has so high an id, and none that is buried so high a position. So as many
+/// are left for those that come, which is more than anybody uses.
+pub(super) const NUMBERS: u64 = 1 << 63;
 
 const MAGIC: &[u8; 8] = b"beanpole";
 pub(super) const VERSION: u32 = 6;
@@ -193,7 +197,7 @@ impl Header {
         };
         let is_sound = header.oldest <= number
             && !(1..HEADER_LEN).contains(&header.previous_end)
-            && header.next_id < JobId(u64::MAX);
+            && header.next_id.0 <= NUMBERS;
         match header {
             _ if !bytes.starts_with(MAGIC) => Err("it does not begin like a binlog segment"),
             _ if u32_at(40) != crc32fast::hash(&bytes[..40]) => {
@@ -555,8 +559,7 @@ impl JobFields {
         let until = Time::from_nanos(number);
         let state = match state {
             0 => StoredState::Ready,
-            // The next buried job gets the next number, so the highest one is never used.
-            1 if number == u64::MAX => return None,
+            1 if number >= NUMBERS => return None,
             1 => StoredState::Buried { order: number },
             2 => StoredState::Delayed { until },
             _ => StoredState::Deleted { until },
@@ -636,11 +639,9 @@ impl Decoder<'_> {
         Some(numbers)
     }
 
-    /// A job's id. The two highest numbers are no ids: a header may have to name
-    /// the next id, and one more must be left after that.
     fn id(&mut self) -> Option<JobId> {
-        let id = self.number().filter(|id| *id < u64::MAX - 1)?;
-        Some(JobId(id))
+        let id = self.number()?;
+        (1..NUMBERS).contains(&id).then_some(JobId(id))
     }
 }
 
@@ -731,7 +732,7 @@ mod tests {
         let (mut within, mut needless, mut last) = (header(), header(), header());
         within.previous_end = 43;
         needless.oldest = 4;
-        last.next_id = JobId(u64::MAX);
+        last.next_id = JobId(NUMBERS + 1);
         for header in [within, needless, last] {
             assert!(Header::decode(&header.encode(), 3).is_err(), "{header:?}");
         }
@@ -792,7 +793,7 @@ mod tests {
         let until = Time::from_nanos(u64::MAX);
         let mut job = job(StoredState::Delayed { until }, MOST, b"hi");
         job.fields = JobFields {
-            id: JobId(u64::MAX - 2),
+            id: JobId(NUMBERS - 1),
             priority: Priority(u32::MAX),
             delay: Seconds(u32::MAX),
             ttr: Seconds(u32::MAX),
@@ -974,8 +975,8 @@ mod tests {
     fn a_record_that_no_server_writes_is_rejected() {
         let deleted = |body| job(DELETED, NONE, body);
         let ready = || job(StoredState::Ready, NONE, b"");
-        let last = StoredState::Buried { order: u64::MAX };
-        let id = JobId(u64::MAX - 1);
+        let last = StoredState::Buried { order: NUMBERS };
+        let id = JobId(NUMBERS);
         for record in [
             // A tombstone with more than a key, or with none.
             Record::Put(deleted(b"")),

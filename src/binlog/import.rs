@@ -36,7 +36,7 @@
 
 use super::Binlog;
 use super::error::{APART, Error, is_full};
-use super::format::{HEADER_LEN, Record, number_in, put_len, segment_number};
+use super::format::{HEADER_LEN, NUMBERS, Record, number_in, put_len, segment_number};
 use super::live::LiveBytes;
 use super::recovery::Opening;
 use super::segment::{Window, find};
@@ -243,8 +243,7 @@ impl Theirs {
                 break "this is not a job".to_owned();
             };
             let id = job.fields.id;
-            // So 2^63 ids are left for new jobs, more than anybody uses.
-            if id.0 >= 1 << 63 {
+            if id.0 >= NUMBERS {
                 break "no job has so large an id".to_owned();
             }
             if has_body && tube.is_none() {

@@ -140,7 +140,9 @@ impl Engine {
         let before = job.queue_entry();
         let burial = matches!(state, State::Buried { .. }).then_some(Event::Bury);
         for event in event.into_iter().chain(burial) {
-            job.details_mut().counters[event as usize] += 1;
+            // As in beanstalkd, 0 comes after the highest number.
+            let count = &mut job.details_mut().counters[event as usize];
+            *count = count.wrapping_add(1);
             self.tubes[job.tube].events[event as usize] += 1;
         }
         job.state = state;

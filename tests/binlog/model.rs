@@ -137,7 +137,7 @@ impl Server {
             state: match random.below(3) {
                 0 => StoredState::Ready,
                 1 => StoredState::Buried {
-                    order: random.next(),
+                    order: random.next() >> 1,
                 },
                 _ => StoredState::Delayed {
                     until: Time::from_nanos(random.next()),
@@ -160,7 +160,7 @@ impl Server {
             priority: Priority(longest),
             delay: Seconds(longest),
             state: StoredState::Buried {
-                order: random.next(),
+                order: random.next() >> 1,
             },
             counters: [longest; 5],
             ..self.jobs[&id].fields

@@ -88,6 +88,38 @@ fn a_server_starts_on_the_directory_that_repair_writes() {
     }
 }
 
+/// As the command leaves it that is killed.
+#[test]
+fn what_a_killed_repair_has_left_is_named() {
+    let scene = written_by_ours();
+    scene.tell(
+        "
+        $ mkdir new.part; beanpole binlog repair jobs new; beanpole binlog export7 jobs new/
+        ! beanpole binlog: new.part is left from such a command that did not end: remove it first
+        ! beanpole binlog: new.part is left from such a command that did not end: remove it first
+        [4]
+        $ rmdir new.part; beanpole binlog repair jobs new
+        6",
+    );
+}
+
+/// The server that reads them may not be root.
+#[test]
+fn what_root_saves_belongs_to_the_owner_of_the_directory() {
+    if !as_root() {
+        return;
+    }
+    let scene = written_by_ours();
+    scene.tell(
+        "
+        $ chown -R nobody:daemon jobs; beanpole binlog repair jobs new; beanpole binlog export7 jobs old
+        6
+        6
+        $ stat -c %U:%G new new/* old old/* | sort -u
+        nobody:daemon",
+    );
+}
+
 /// Changes a byte of a file.
 fn damage(scene: &Scene, name: &str, offset: usize) {
     let path = scene.folder.join(name);

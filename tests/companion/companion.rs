@@ -8,6 +8,7 @@ mod binlog;
 mod clients;
 mod completion;
 mod console;
+mod forged;
 mod full_disk;
 mod holding;
 mod hostile;

@@ -14,10 +14,11 @@ use beanpole::engine::{Change, JobFields, StoredJob, StoredPause, StoredState};
 use beanpole::protocol::jobs::COUNTERS;
 use beanpole::protocol::{Body, JobId, Seconds, TubeName};
 use clap::{Args, ValueEnum, ValueHint};
+use nix::unistd::geteuid;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, chown};
 use std::path::{Path, PathBuf};
 
 #[derive(Args)]
@@ -367,10 +368,19 @@ fn save(
     let parent = parent.unwrap_or(Path::new("."));
     must_be_new(new)?;
     let fail = |error| Failure::io(format_args!("cannot use {}", part.display()), error);
-    let made = fs::create_dir_all(parent).and_then(|()| fs::create_dir(&part));
-    made.map_err(fail)?;
+    fs::create_dir_all(parent).map_err(fail)?;
+    match fs::create_dir(&part) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            let part = part.display();
+            return Failure::refused(format!(
+                "{part} is left from such a command that did not end: remove it first"
+            ));
+        }
+        made => made.map_err(fail)?,
+    }
     let saved = write(inspection, live, &part).and_then(|count| {
-        let renamed = sync_names(&part)
+        let renamed = give_away(&part, &inspection.path)
+            .and_then(|()| sync_names(&part))
             .and_then(|()| fs::rename(&part, new))
             .and_then(|()| sync_names(parent));
         renamed.map(|()| count).map_err(fail)
@@ -485,6 +495,20 @@ fn must_be_new(path: &Path) -> Outcome<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(fail(error)),
     }
+}
+
+/// Gives a directory and its files to the owner of another one: the server that has to read
+/// them may not be root. Only root can do that.
+fn give_away(directory: &Path, like: &Path) -> io::Result<()> {
+    let (owner, own) = (fs::metadata(like)?, fs::metadata(directory)?);
+    if !geteuid().is_root() || (owner.uid(), owner.gid()) == (own.uid(), own.gid()) {
+        return Ok(());
+    }
+    let give = |path: &Path| chown(path, Some(owner.uid()), Some(owner.gid()));
+    for entry in fs::read_dir(directory)? {
+        give(&entry?.path())?;
+    }
+    give(directory)
 }
 
 /// Makes the names in a directory durable, if the file system can do that.
