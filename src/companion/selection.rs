@@ -13,6 +13,7 @@ use beanpole::protocol::{JobId, Priority, TubeName};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, Instant};
 
@@ -175,7 +176,7 @@ impl Chosen {
         invocation: &Invocation,
         operands: &[String],
         tubes: &Patterns,
-        to: Option<(&TubeName, &mut Client)>,
+        to: Option<(Option<&TubeName>, &mut Client)>,
     ) -> Outcome<Found> {
         if !operands.is_empty() || tubes.0.is_empty() && self.is_bare() {
             let ids = match (tubes.0.is_empty(), self.is_bare()) {
@@ -190,6 +191,7 @@ impl Chosen {
                 client: invocation.connect()?,
                 ids,
                 what: None,
+                are_tubes_many: false,
                 is_trial: false,
                 status: Status::Done,
             });
@@ -202,10 +204,10 @@ impl Chosen {
         let tubes = &mut scope.tubes;
         // A server may have several addresses.
         if let Some((to, target)) = to
-            && tubes.contains(to)
+            && to.is_none_or(|to| tubes.contains(to))
             && client.server_stats()?.get("id") == target.server_stats()?.get("id")
         {
-            tubes.retain(|tube| tube != to);
+            tubes.retain(|tube| to.is_some_and(|to| tube != to));
             if tubes.is_empty() {
                 return Failure::usage("both are the same tube");
             }
@@ -226,6 +228,7 @@ impl Chosen {
             client,
             ids,
             what: Some(format!("{} of {place}", in_words(&states))),
+            are_tubes_many: scope.tubes.len() != 1,
             is_trial: self.dry_run,
             status,
         })
@@ -239,12 +242,25 @@ pub struct Found {
     /// How many they are, and where, for a question; not if they were named one by
     /// one.
     what: Option<String>,
+    are_tubes_many: bool,
     /// Whether the command only says how many they are.
     is_trial: bool,
     status: Status,
 }
 
 impl Found {
+    /// Asks whether this is to be done to jobs of several tubes together.
+    pub fn confirm(&self, verb: &str, where_to: impl Display) -> Outcome<bool> {
+        match self
+            .what
+            .as_ref()
+            .filter(|_| self.are_tubes_many && !self.is_trial)
+        {
+            Some(what) => confirm(format_args!("{verb} {what} {where_to}?")),
+            None => Ok(true),
+        }
+    }
+
     /// Does this work to the jobs, and to no others, whatever producers add.
     /// `doing` is for the progress. Prints how many are done, even after a failure.
     pub fn act<W: Work>(mut self, doing: &'static str, work: &mut W) -> Outcome {

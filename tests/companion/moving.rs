@@ -40,6 +40,45 @@ fn jobs_move_between_any_two_servers() {
 }
 
 #[test]
+fn tubes_keep_their_names_on_the_other_server_and_several_are_asked_about() {
+    for program in servers() {
+        let (source, target) = (Scene::start(&program, &[]), Scene::start(&program, &[]));
+        let to = target.address();
+        source.tell(&format!(
+            "
+            $ for tube in a b c; do beanpole put -q -t $tube -p 5 in-$tube; done
+            $ beanpole move '*' --to {to}
+            ! beanpole move: Move 3 ready jobs of <number> tubes to tubes of these names at <any>? no terminal to ask at: give --yes if you mean it
+            ! Try 'beanpole help move'.
+            [2]
+            $ beanpole move '*' --to {to} --dry-run
+            3
+            $ beanpole move a --to {to} --keep
+            1
+            $ beanpole move '*' --to {to} --yes
+            3
+            $ beanpole ls
+            [1]
+            $ beanpole -a {to} move a
+            ! beanpole move: which jobs to 'a'? give FROM and TO, or - and TO
+            ! Try 'beanpole help move'.
+            [2]
+            $ beanpole -a {to} move a --to {to}
+            ! beanpole move: both are the same tube
+            ! Try 'beanpole help move'.
+            [2]"
+        ));
+        target.tell(
+            "
+            $ for tube in a b c; do beanpole ls $tube -q | wc -l; done
+            2
+            1
+            1",
+        );
+    }
+}
+
+#[test]
 fn move_leaves_a_job_that_the_other_server_refuses() {
     for program in servers() {
         let (source, target) = (

@@ -163,32 +163,41 @@ impl Run for Pause {
 }
 
 #[derive(Args)]
-#[command(allow_missing_positional = true)]
 pub struct Move {
     #[arg(value_name = "FROM|-")]
     from: Option<String>,
-    #[arg(value_parser = parse::<TubeName>)]
-    to: TubeName,
+    #[arg(value_name = "TO")]
+    to: Option<String>,
     /// a tube to take the jobs from; may be repeated (default: FROM)
     #[arg(short, long = "tube", value_name = "TUBE", value_parser = parse::<Pattern>)]
     tubes: Vec<Pattern>,
-    /// the server of the second tube, if another
+    /// another server; without TO, each tube keeps its name there
     #[arg(long = "to", value_name = "ADDR", value_parser = parse::<Server>)]
     server: Option<Server>,
     /// copy them: they stay where they are, too
     #[arg(long)]
     keep: bool,
+    /// do not ask about several tubes
+    #[arg(short, long)]
+    yes: bool,
     #[command(flatten)]
     chosen: Chosen,
 }
 
 impl Run for Move {
     fn run(mut self, invocation: &Invocation) -> Outcome {
-        if self.from.is_none() && self.tubes.is_empty() && self.chosen.is_bare() {
-            let to = &self.to;
-            return Failure::usage(format!(
-                "which jobs to '{to}'? give FROM and TO, or - and TO"
-            ));
+        let is_choice = !self.tubes.is_empty() || !self.chosen.is_bare();
+        // A single operand names the place if it is known from where.
+        if self.to.is_none() && (is_choice || self.server.is_none()) {
+            self.to = self.from.take();
+        }
+        let to: Option<TubeName> = self.to.as_deref().map(word).transpose()?;
+        if self.from.is_none() && !is_choice {
+            let to = to.map_or("TO".into(), |to| format!("'{to}'"));
+            return Failure::usage(format!("which jobs to {to}? give FROM and TO, or - and TO"));
+        }
+        if to.is_none() && self.server.is_none() {
+            return Failure::usage("to which tube? give FROM and TO");
         }
         let ids = self.from.take_if(|from| from == INPUT);
         if let Some(from) = &self.from {
@@ -197,15 +206,25 @@ impl Run for Move {
         self.server.iter().for_each(warn_of);
         let server = self.server.as_ref().unwrap_or(&invocation.servers[0]);
         let mut target = invocation.connect_to(&server.address)?;
-        let there = Some((&self.to, &mut target));
         let tubes = Patterns(self.tubes);
+        let there = (to.as_ref(), &mut target);
         let mut found = self
             .chosen
-            .find(invocation, ids.as_slice(), &tubes, there)?;
+            .find(invocation, ids.as_slice(), &tubes, Some(there))?;
+        let (verb, doing) = match self.keep {
+            true => ("Copy", "copying"),
+            false => ("Move", "moving"),
+        };
+        let place = match &to {
+            Some(tube) => format!("to tube '{tube}' at {}", server.title()),
+            None => format!("to tubes of these names at {}", server.title()),
+        };
+        if !self.yes && !found.confirm(verb, place)? {
+            return Ok(Status::No);
+        }
         found.ids.sort();
         found.ids.dedup();
-        let doing = if self.keep { "copying" } else { "moving" };
-        found.act(doing, &mut Transfer::new(target, self.to, !self.keep))
+        found.act(doing, &mut Transfer::new(target, to, !self.keep))
     }
 }
 

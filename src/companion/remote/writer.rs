@@ -247,7 +247,7 @@ pub fn id(reply: &Reply) -> Option<JobId> {
 /// key, there is no copy, and the job stays.
 pub struct Transfer {
     writer: Writer,
-    to: TubeName,
+    to: Option<TubeName>,
     /// Whether they leave their old place.
     moves: bool,
     /// How many have stayed where they are, for want of their unique key.
@@ -295,11 +295,11 @@ impl Work for Transfer {
 }
 
 impl Transfer {
-    /// A transfer over this connection to this tube.
-    pub fn new(target: Client, to: TubeName, moves: bool) -> Transfer {
+    /// A transfer over this connection to this tube, or to one of the same name.
+    pub fn new(target: Client, to: impl Into<Option<TubeName>>, moves: bool) -> Transfer {
         Transfer {
             writer: Writer::new(target),
-            to,
+            to: to.into(),
             moves,
             stayed: 0,
             room: Room::default(),
@@ -317,7 +317,8 @@ impl Transfer {
         self.room.learn(jobs.iter().map(|(_, body)| body.len()));
         let ids: Vec<JobId> = jobs.iter().map(|(job, _)| job.id).collect();
         let news = jobs.into_iter();
-        let news = news.map(|(job, body)| NewJob::like(&job, self.to.clone(), body));
+        let to = |job: &JobFacts| self.to.as_ref().unwrap_or(&job.tube).clone();
+        let news = news.map(|(job, body)| NewJob::like(&job, to(&job), body));
         let news: Vec<_> = news.collect();
         let Written {
             replies, outcome, ..
@@ -346,7 +347,7 @@ impl Transfer {
                     "no answer has come about {}, from {first} on: still here, and perhaps there, \
                      too, where 'beanpole ls -a {address} {}' lists what came last",
                     counted(unanswered.len() as u64, "job"),
-                    self.to
+                    self.to.as_ref().map_or("", TubeName::as_str)
                 ))
             }
             ([first, ..], failure) => failure.about(format_args!("job {first}")),
