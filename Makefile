@@ -46,9 +46,13 @@ VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 # Where the project is to be found: this is said in Cargo.toml alone.
 HOMEPAGE = $(shell sed -n 's/^repository = "\(.*\)"/\1/p' Cargo.toml)
 # The time that files of packages have: that of the newest change here, and not in a
-# repository in which somebody has unpacked an archive.
-export SOURCE_DATE_EPOCH ?= $(shell test -e .git && git log -1 --format=%ct 2>/dev/null || \
+# repository in which somebody has unpacked an archive. It is found out once, and not anew,
+# by a shell of make's own, for each command.
+ifndef SOURCE_DATE_EPOCH
+SOURCE_DATE_EPOCH := $(shell test -e .git && git log -1 --format=%ct 2>/dev/null || \
     stat -c %Y Cargo.lock)
+endif
+export SOURCE_DATE_EPOCH
 # Where the programs are built. Each kind has a directory of its own, which nothing else uses:
 # so what is there is not what `cargo build` alone has made, which names this directory.
 KIND = $(if $(TINY),tiny,$(if $(STATIC),static))

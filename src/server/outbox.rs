@@ -669,9 +669,18 @@ mod tests {
     /// These clients have no binlog: the tests say what is durable.
     const LSN: Option<Lsn> = Some(Lsn::START);
 
+    /// So long a test waits for what must come.
+    const PATIENCE: Duration = Duration::from_secs(300);
+
     fn client() -> (Arc<Client>, UnixStream) {
+        client_that_may_be_slow(Duration::from_millis(1))
+    }
+
+    /// A client that is given up if it reads nothing for so long.
+    fn client_that_may_be_slow(timeout: Duration) -> (Arc<Client>, UnixStream) {
         let (ours, theirs) = UnixStream::pair().unwrap();
-        let send_timeout = Some(Duration::from_millis(1));
+        let send_timeout = Some(timeout);
+        theirs.set_read_timeout(Some(PATIENCE)).unwrap();
         let client = Client::new(
             Stream(ours.into()),
             ConnectionId(0),
@@ -963,7 +972,7 @@ mod tests {
     /// Whatever it does not read, and however long the replies are.
     #[test]
     fn the_kernel_holds_little_for_a_narrow_socket_and_all_arrives() {
-        let (client, mut theirs) = client();
+        let (client, mut theirs) = client_that_may_be_slow(PATIENCE);
         client.narrow();
         let held = fill(&client);
         assert!(held < 20_000, "{held} bytes");

@@ -28,12 +28,20 @@ fn check(cargo: &str, tools: &[&str]) -> (bool, String) {
     (status == 0, said + &errors)
 }
 
+/// What cargo would say of a suite, which is this program, and of one whose tests it runs.
+fn says(suite: &str, tests: &str) -> String {
+    let said = format!("Executable suite ({suite})\n{tests}\n");
+    let escaped = said.replace(' ', "\\0040").replace('\n', "\\n");
+    format!("printf %b {escaped}")
+}
+
+const PASSED: &str = "test result: ok. 3 passed; 0 failed; 0 ignored;";
+
 #[test]
 fn make_check_succeeds_if_suites_have_run_and_passed() {
-    let cargo = "echo test result: ok. 3 passed; 0 failed; 0 ignored;";
-    let (succeeded, said) = check(cargo, &TOOLS);
+    let (succeeded, said) = check(&says("/bin/true", PASSED), &TOOLS);
     assert!(succeeded, "{said}");
-    // It calls cargo twice.
+    // It calls cargo twice: to build, and for the documentation.
     let summary = "make check: 2 suites, 6 tests passed, 0 failed, ";
     assert!(said.contains(summary), "{said}");
 }
@@ -42,7 +50,7 @@ fn make_check_succeeds_if_suites_have_run_and_passed() {
 fn make_check_fails_if_no_test_has_run() {
     for cargo in [
         "true",
-        "echo test result: ok. 0 passed; 0 failed; 0 ignored;",
+        &says("/bin/true", "test result: ok. 0 passed; 0 failed;"),
     ] {
         let (succeeded, said) = check(cargo, &TOOLS);
         assert!(!succeeded, "{cargo}: {said}");
@@ -50,9 +58,15 @@ fn make_check_fails_if_no_test_has_run() {
 }
 
 #[test]
-fn make_check_fails_if_cargo_or_a_test_has_failed() {
-    let failed = "echo test result: FAILED. 2 passed; 1 failed; 0 ignored;";
-    for cargo in ["false", "no-such-cargo", failed] {
+fn make_check_fails_if_cargo_a_suite_or_a_test_has_failed() {
+    let failed = "test result: FAILED. 2 passed; 1 failed;";
+    for cargo in [
+        "false",
+        "no-such-cargo",
+        &says("/bin/false", PASSED),
+        &says("/no/such/suite", PASSED),
+        &says("/bin/true", failed),
+    ] {
         let (succeeded, said) = check(cargo, &TOOLS);
         assert!(!succeeded, "{cargo}: {said}");
     }
@@ -61,6 +75,6 @@ fn make_check_fails_if_cargo_or_a_test_has_failed() {
 #[test]
 fn make_check_fails_where_the_number_of_processors_is_not_to_be_had() {
     let others = TOOLS.map(|tool| if tool == "getconf" { "false" } else { tool });
-    let (succeeded, said) = check("echo test result: ok. 3 passed; 0 failed;", &others);
+    let (succeeded, said) = check(&says("/bin/true", PASSED), &others);
     assert!(!succeeded && said.contains("getconf"), "{said}");
 }

@@ -51,7 +51,7 @@ pub fn text_of(name: &str) -> String {
 /// `CHECK_DEADLINE` is the number of seconds.
 static DEADLINE: LazyLock<Duration> = LazyLock::new(|| {
     let seconds = env::var("CHECK_DEADLINE").map(|text| text.parse());
-    Duration::from_secs(seconds.map_or(60, |seconds| seconds.expect("a number of seconds")))
+    Duration::from_secs(seconds.map_or(240, |seconds| seconds.expect("a number of seconds")))
 });
 
 /// What is left of the deadline of this thread's test, and a moment to look once more.

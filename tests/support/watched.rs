@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 const HOST: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
 /// How long to wait for what must come.
-pub const PATIENCE: Duration = Duration::from_secs(15);
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A server process that runs as long as this value lives.
 pub struct Watched {
