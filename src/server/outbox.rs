@@ -57,7 +57,7 @@ const SOCKET_SPACE: usize = 2048;
 const SHORT_SPACE: usize = 128;
 
 /// How many bytes are sent to a narrow socket at once.
-const SENT_TO_NARROW: usize = 16 * 1024;
+pub const SENT_TO_NARROW: usize = 16 * 1024;
 
 /// How much memory is allocated for the first replies, and how much stays allocated
 /// for the next ones, in bytes. (The C library keeps freed blocks for each thread, some of
@@ -174,11 +174,15 @@ impl Client {
         outbox.has_short_buffer = self.stream.narrow();
     }
 
-    /// Makes the kernel hold this many bytes for it.
-    pub fn widen(&self, bytes: usize) {
+    /// Says whether long replies go to the kernel in short pieces, or up to this many bytes
+    /// at once.
+    pub fn send_at_once(&self, most: Option<usize>) {
         let mut outbox = self.outbox();
-        (outbox.is_narrow, outbox.has_short_buffer) = (false, false);
-        self.stream.widen(bytes);
+        outbox.is_narrow = most.is_none();
+        if outbox.has_short_buffer {
+            self.stream
+                .set_send_buffer(most.unwrap_or(SENT_TO_NARROW / 2));
+        }
     }
 
     /// Notes that the worker has read something, and will come back here.
@@ -990,7 +994,7 @@ mod tests {
             assert_eq!(receive(&mut theirs, expected.len()).into_bytes(), expected);
             sender.join().unwrap().unwrap();
         });
-        client.widen(80_000);
+        client.send_at_once(Some(80_000));
         assert!(fill(&client) > 3 * held);
     }
 }

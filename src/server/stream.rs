@@ -50,9 +50,14 @@ impl Stream {
         sys::narrow(self.0.as_fd())
     }
 
-    /// Makes the kernel hold this many bytes, as long bodies need.
+    /// Makes the kernel take this many bytes from the peer, as long bodies need.
     pub fn widen(&self, bytes: usize) {
         sys::widen(self.0.as_fd(), bytes);
+    }
+
+    /// Makes the kernel take this many bytes that are sent.
+    pub fn set_send_buffer(&self, bytes: usize) -> bool {
+        sys::set_send_buffer(self.0.as_fd(), bytes)
     }
 
     /// Waits until something can be written, or until this time is over. Returns

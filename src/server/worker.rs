@@ -9,7 +9,7 @@
 use super::batch::{Batch, Next};
 use super::input::Input;
 use super::memory::MemoryPart;
-use super::outbox::Client;
+use super::outbox::{Client, SENT_TO_NARROW};
 use super::shared::Shared;
 use super::stats;
 use crate::engine::ConnectionId;
@@ -24,13 +24,8 @@ use std::time::Duration;
 /// How long a client may be silent and keep a large buffer.
 const BUFFER_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// A client that sends or receives more than this at once, in bytes, gets a wide socket.
-const MUCH_AT_ONCE: usize = 4 * 1024;
-
-/// For how many bytes a wide socket has buffers, each way, and how much the kernel needs for
-/// both.
+/// For how many bytes a wide socket has buffers, each way.
 const WIDE: usize = 80 * 1024;
-const WIDE_MEMORY: usize = 160 * 1024;
 
 /// Serves one client until its connection ends.
 pub fn serve(shared: &Shared, client: &Arc<Client>) {
@@ -62,8 +57,10 @@ struct Worker<'a> {
     read_timeout: Option<Duration>,
     /// Whether the client has waited in a `reserve`, and is in `hangups_in_reserve`.
     has_waited: bool,
-    /// How much the kernel may hold for a wide socket, in bytes; 0 for another one.
+    /// How much the kernel may have received for a wide socket, in bytes; 0 for another one.
     width: usize,
+    /// How much it may hold of long replies that were sent to a narrow one.
+    in_socket: usize,
 }
 
 impl<'a> Worker<'a> {
@@ -81,6 +78,7 @@ impl<'a> Worker<'a> {
             read_timeout: None,
             has_waited: false,
             width: 0,
+            in_socket: 0,
         }
     }
 
@@ -145,6 +143,9 @@ impl<'a> Worker<'a> {
             } else {
                 self.shared.limits.idle_timeout
             };
+            if self.framer.memory() > 0 {
+                self.widen();
+            }
             let stream = &self.client.stream;
             if self.read_timeout != timeout {
                 stream.set_read_timeout(timeout)?;
@@ -159,13 +160,11 @@ impl<'a> Worker<'a> {
                 }
                 None => {
                     // A buffer that counts is counted before the client can fill it.
-                    let (shared, memory, width) = (self.shared, &mut self.memory, self.width);
-                    let has_room = |bytes| shared.count_if_room(memory, width + bytes);
+                    let (shared, memory) = (self.shared, &mut self.memory);
+                    let others = self.width + self.in_socket;
+                    let has_room = |bytes| shared.count_if_room(memory, others + bytes, 0);
                     self.input.grow(self.framer.needed(), has_room);
                     self.count_memory(0);
-                    if self.input.memory() > MUCH_AT_ONCE {
-                        self.widen();
-                    }
                     self.input.read(&self.client.stream)
                 }
             };
@@ -215,8 +214,8 @@ impl<'a> Worker<'a> {
         // Bodies in the outbox count: while they wait for the disk, their jobs may be deleted.
         let (memory, unsent) = self.client.post(replies, needed);
         self.count_memory(memory);
-        if unsent > MUCH_AT_ONCE {
-            self.widen();
+        if self.shared.limits.narrow_sockets && unsent > SENT_TO_NARROW {
+            self.send_at_once(unsent.min(WIDE));
         }
         if unsent >= self.batch.gathers {
             self.client.flush()?;
@@ -264,22 +263,38 @@ impl<'a> Worker<'a> {
     }
 
     /// Makes a narrow socket wide for the rest of the connection, if there is room for what
-    /// the kernel may hold then: without that, long bodies come and go slowly.
+    /// it may receive then: without that, long bodies come slowly. A window that the peer has
+    /// cannot be taken back, so this counts until the end; so most of the memory is left.
     fn widen(&mut self) {
         if self.shared.limits.narrow_sockets && self.width == 0 {
-            let bytes = self.memory.bytes as usize + WIDE_MEMORY;
-            if self.shared.count_if_room(&mut self.memory, bytes) {
-                self.width = WIDE_MEMORY;
-                self.client.widen(WIDE);
+            let bytes = self.memory.bytes as usize + WIDE;
+            if self.shared.count_if_room(&mut self.memory, bytes, 3) {
+                self.width = WIDE;
+                self.client.stream.widen(WIDE);
             }
+        }
+    }
+
+    /// Has long replies sent at once instead of in short pieces, if there is room for what
+    /// the kernel holds of them until they have arrived.
+    fn send_at_once(&mut self, bytes: usize) {
+        let more = bytes.saturating_sub(self.in_socket);
+        let all = self.memory.bytes as usize + more;
+        if self.shared.count_if_room(&mut self.memory, all, 0) {
+            self.in_socket += more;
+            self.client.send_at_once(Some(WIDE));
         }
     }
 
     /// Notes how much memory it holds, beyond what each client costs, with this
     /// many bytes in the outbox.
     fn count_memory(&mut self, outbox: usize) {
+        if self.in_socket > 0 && outbox == 0 && self.client.stream.has_sent_all() {
+            self.in_socket = 0;
+            self.client.send_at_once(None);
+        }
         self.memory
-            .set(self.width + self.input.memory() + self.framer.memory() + outbox);
+            .set(self.width + self.in_socket + self.input.memory() + self.framer.memory() + outbox);
     }
 
     /// Frees all buffers that are empty.
@@ -382,15 +397,16 @@ mod tests {
             worker.widen();
             assert_eq!(worker.memory.bytes, 0, "no group pays for this one");
         });
-        for (limit, width) in [(WIDE_MEMORY as u64 / 2, 0), (u64::MAX, WIDE_MEMORY)] {
+        // Most of the memory is left for others.
+        for (limit, width) in [(3 * WIDE as u64, 0), (5 * WIDE as u64, WIDE)] {
             let clock = Clock::start();
             let limits = Limits {
                 narrow_sockets: true,
-                ..Limits::of_one_client(10_000)
+                ..Limits::of_one_client(90_000)
             };
             let config = Config {
                 max_memory: Some(limit),
-                ..Config::new(10_000)
+                ..Config::new(90_000)
             };
             let engine = Engine::new(config, clock.now());
             let shared = Shared::new(engine, None, clock, limits).unwrap();
@@ -404,15 +420,16 @@ mod tests {
             );
             let client = Arc::new(client);
             let mut worker = Worker::new(&shared, &client);
-            theirs.write_all(b"put 0 0 60 9000\r\n").unwrap();
+            theirs
+                .write_all(b"put 0 0 60 60000\r\nthe beginning")
+                .unwrap();
             worker.read().unwrap();
             worker.parse();
             assert_eq!(worker.width, 0);
-            theirs.write_all(b"the beginning").unwrap();
+            theirs.write_all(b" and more").unwrap();
             worker.read().unwrap();
             assert_eq!(worker.width, width);
-            worker.shrink();
-            assert_eq!(worker.memory.bytes, width as u64);
+            assert_eq!(worker.memory.bytes, width as u64 + 22);
         }
     }
 

@@ -43,6 +43,10 @@ pub fn narrow(_: BorrowedFd<'_>) -> bool {
 
 pub fn widen(_: BorrowedFd<'_>, _: usize) {}
 
+pub fn set_send_buffer(_: BorrowedFd<'_>, _: usize) -> bool {
+    false
+}
+
 pub struct HangupList(Kqueue);
 
 const AT_ONCE: usize = 64;

@@ -41,14 +41,19 @@ pub fn free_memory() -> Option<u64> {
 /// answers that its peer's system delays, so there only what is not sent yet is bounded.
 pub fn narrow(socket: BorrowedFd<'_>) -> bool {
     let is_unix = set_tcp(socket, libc::TCP_NOTSENT_LOWAT, 16 << 10).is_err();
-    is_unix && setsockopt(&socket, sockopt::SndBuf, &(8 << 10)).is_ok()
+    is_unix && set_send_buffer(socket, 8 << 10)
 }
 
-/// Makes the kernel take this many bytes for a socket, and from its peer.
+/// Sets how much the kernel takes for a socket, in bytes. Returns whether that is possible.
+pub fn set_send_buffer(socket: BorrowedFd<'_>, bytes: usize) -> bool {
+    setsockopt(&socket, sockopt::SndBuf, &bytes).is_ok()
+}
+
+/// Makes the kernel take this many bytes from the peer of a TCP socket. (Those of a Unix socket
+/// are in the peer's buffer.)
 pub fn widen(socket: BorrowedFd<'_>, bytes: usize) {
-    setsockopt(&socket, sockopt::RcvBuf, &bytes).ok();
-    if set_tcp(socket, libc::TCP_WINDOW_CLAMP, bytes).is_err() {
-        setsockopt(&socket, sockopt::SndBuf, &bytes).ok();
+    if set_tcp(socket, libc::TCP_WINDOW_CLAMP, bytes).is_ok() {
+        setsockopt(&socket, sockopt::RcvBuf, &bytes).ok();
     }
 }
 

@@ -147,6 +147,10 @@ impl Stream {
 
     pub fn widen(&self, _: usize) {}
 
+    pub fn set_send_buffer(&self, _: usize) -> bool {
+        false
+    }
+
     pub fn close(&self) {
         self.0
             .change(|state| (state.is_over, state.is_closed) = (true, true));
