@@ -454,11 +454,8 @@ impl Record {
 
 /// Whether this may be the tombstone of a deleted job whose key is still taken.
 fn is_tombstone(job: &StoredJob) -> bool {
-    let is_key = |options: &PutOptions| {
-        let others = (&options.limit, options.tries, options.expires_after);
-        options.unique.is_some() && others == (&None, None, None)
-    };
-    job.options.as_deref().is_some_and(is_key) && job.body.content().is_empty()
+    let is_key = job.options.as_deref().is_some_and(PutOptions::is_key_alone);
+    is_key && job.body.content().is_empty()
 }
 
 /// The name of a job's tube, and its options.
@@ -469,9 +466,6 @@ fn text(job: &StoredJob) -> Cow<'_, str> {
         None => tube.into(),
     }
 }
-
-/// The longest options without the keys.
-const MOST_OPTIONS: usize = " idp::4294967295 con::4294967295 try:4294967295 exp:4294967295".len();
 
 /// The longest fields of a job without the id. A job without options has no tries to
 /// count.
@@ -489,7 +483,7 @@ pub fn put_len(job: &StoredJob) -> u64 {
 /// body above 1 GiB.)
 pub(super) fn put_len_of(id: JobId, lengths: Lengths) -> u64 {
     let (options_len, tries_len) = match lengths.keys {
-        Some(keys_len) => (MOST_OPTIONS + keys_len, U32_LEN - 1),
+        Some(keys_len) => (PutOptions::LONGEST.len() + keys_len, U32_LEN - 1),
         None => (0, 0),
     };
     let fields_len = number_len(id.0) + MOST_FIELDS + tries_len;

@@ -56,6 +56,9 @@ pub struct PutOptions {
 }
 
 impl PutOptions {
+    /// The longest options, without the keys.
+    pub const LONGEST: &str = " idp::4294967295 con::4294967295 try:4294967295 exp:4294967295";
+
     /// The options in what follows the last number of a put. `None` if anything
     /// else is there.
     pub fn parse(rest: &[u8]) -> Option<PutOptions> {
@@ -92,6 +95,36 @@ impl PutOptions {
         Some(options)
     }
 
+    /// Whether there is a unique key and no other option: a deleted job keeps nothing else.
+    pub fn is_key_alone(&self) -> bool {
+        let unique = self.unique.clone();
+        let alone = PutOptions {
+            unique,
+            ..PutOptions::default()
+        };
+        self.unique.is_some() && *self == alone
+    }
+
+    /// The options of a job whose keys and values a server lists, to be put once more.
+    pub fn listed<'a>(value: impl Fn(&str) -> Option<&'a str>) -> Option<PutOptions> {
+        let number = |key| value(key).unwrap_or("0");
+        let mut text = String::new();
+        if let Some(key) = value(UNIQUE_KEY) {
+            text += &format!(" idp:{key}:{}", number(UNIQUE_TTL));
+        }
+        if let Some(key) = value(LIMIT_KEY) {
+            text += &format!(" con:{key}:{}", number(LIMIT));
+        }
+        if let Some(tries) = value(TRIES) {
+            text += &format!(" try:{tries}");
+        }
+        // What is left of its time: a job whose time is over may still be reserved or buried.
+        if let Some(left) = value(EXPIRES_IN) {
+            text += &format!(" exp:{}", left.parse().unwrap_or(1_u32).max(1));
+        }
+        PutOptions::parse(text.as_bytes())
+    }
+
     /// The lengths of the keys together, in bytes.
     pub fn keys_len(&self) -> usize {
         let unique = self.unique.as_ref().map(|unique| &unique.key);
@@ -126,6 +159,14 @@ fn at_least_1(digits: &[u8]) -> Option<u32> {
     number(digits).filter(|&number| number >= 1)
 }
 
+// The keys of `list-jobs` by which the options are put once more.
+const UNIQUE_KEY: &str = "idempotency-key";
+const UNIQUE_TTL: &str = "idempotency-ttl";
+const LIMIT_KEY: &str = "concurrency-key";
+const LIMIT: &str = "concurrency-limit";
+const TRIES: &str = "tries";
+const EXPIRES_IN: &str = "expires-in";
+
 /// What `list-jobs` shows of the options of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OptionStats {
@@ -144,20 +185,20 @@ impl OptionStats {
     /// Adds the keys and values for the options that the job has.
     pub(super) fn add_to(&self, facts: &mut Document) {
         if let Some(unique) = &self.options.unique {
-            facts.add_name("idempotency-key", &unique.key);
-            facts.add_number("idempotency-ttl", unique.taken_for.0);
+            facts.add_name(UNIQUE_KEY, &unique.key);
+            facts.add_number(UNIQUE_TTL, unique.taken_for.0);
         }
         if let Some(limit) = &self.options.limit {
-            facts.add_name("concurrency-key", &limit.key);
-            facts.add_number("concurrency-limit", limit.most);
+            facts.add_name(LIMIT_KEY, &limit.key);
+            facts.add_number(LIMIT, limit.most);
             facts.add_number("concurrency-free", self.free);
         }
         if let Some(tries) = self.options.tries {
-            facts.add_number("tries", tries);
+            facts.add_number(TRIES, tries);
             facts.add_number("tries-left", self.tries_left);
         }
         if let Some(left) = self.expires_in {
-            facts.add_number("expires-in", left);
+            facts.add_number(EXPIRES_IN, left);
         }
     }
 }

@@ -123,23 +123,7 @@ impl Facts {
 
     /// The options of the put of a job, if the server reports any.
     pub fn options(&self) -> Option<PutOptions> {
-        let mut text = String::new();
-        for (name, key, number) in [
-            ("idp", "idempotency-key", "idempotency-ttl"),
-            ("con", "concurrency-key", "concurrency-limit"),
-        ] {
-            if let Some(key) = self.get(key).filter(|key| !key.is_empty()) {
-                text += &format!(" {name}:{key}:{}", self.number(number));
-            }
-        }
-        if let Some(tries) = self.get("tries") {
-            text += &format!(" try:{tries}");
-        }
-        // What is left of its time: a job whose time is over may still be reserved or buried.
-        if let Some(left) = self.get("expires-in") {
-            text += &format!(" exp:{}", left.parse().unwrap_or(1_u32).max(1));
-        }
-        PutOptions::parse(text.as_bytes())
+        PutOptions::listed(|key| self.get(key))
     }
 
     /// Adds a key, if it is missing.
