@@ -36,12 +36,11 @@
 
 use super::Binlog;
 use super::error::{APART, Error, is_full};
-use super::format::{HEADER_LEN, NUMBERS, Record, number_in, put_len, segment_number};
+use super::format::{NUMBERS, Record, number_in, put_len, segment_number};
 use super::live::LiveBytes;
 use super::recovery::Opening;
 use super::segment::{Window, find};
 use super::storage::Storage;
-use super::tail::{BLOCK, LEFT_BY_PUT};
 use crate::engine::{Change, JobFields, StoredJob, StoredState, Time};
 use crate::log::counted;
 use crate::protocol::{Body, JobId, Priority, Seconds, TubeName};
@@ -427,18 +426,11 @@ impl Import {
         if undone.is_err() || !is_full {
             return error;
         }
-        let lens = || self.theirs.jobs.values().map(put_len);
-        let longest = HEADER_LEN + lens().max().unwrap_or(0);
-        let len = opening.asked_len().max(longest.next_multiple_of(BLOCK));
-        // A segment ends where the next job does not fit. So this much of each is used, at
-        // least on average over it and the next one.
-        let used = (len - longest).max((len - HEADER_LEN) / 2);
-        let segments = lens().sum::<u64>() / used + 2 + LEFT_BY_PUT as u64;
-        let needed = segments * len + 2 * BLOCK;
+        let needed = self.theirs.jobs.values().map(put_len).sum::<u64>();
         let free = opening.storage.free();
         let free = free.map_or(String::new(), |free| format!(", and {free} are free"));
         Error::Refused(format!(
-            "cannot take over the jobs of beanstalkd: copies of them need {needed} bytes on the disk{free}; nothing was changed; make room, or start beanstalkd again"
+            "cannot take over the jobs of beanstalkd: copies of them need {needed} bytes and four files of -s{free}; nothing was changed; make room, or start beanstalkd again"
         ))
     }
 

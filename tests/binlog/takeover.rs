@@ -319,9 +319,13 @@ fn a_takeover_without_room_says_how_much_it_needs_and_changes_nothing() {
         .strip_prefix(told)
         .and_then(|text| text.strip_suffix(advice));
     let numbers = numbers.unwrap_or_else(|| panic!("{error}"));
-    let (needed, free) = numbers.split_once(" bytes on the disk, and ").unwrap();
-    assert_eq!(free, format!("{} are free", 100_000 - disk.used()));
-    disk.set_capacity(Some(disk.used() + needed.parse::<u64>().unwrap()));
+    let free = 100_000 - disk.used();
+    let (needed, files) = numbers.split_once(" bytes and ").unwrap();
+    assert_eq!(files, format!("four files of -s, and {free} are free"));
+    // Each of these jobs is as long as a segment of its own.
+    let segment = 30_000u64.next_multiple_of(SIZE) + SIZE;
+    let needed = needed.parse::<u64>().unwrap() + 4 * segment;
+    disk.set_capacity(Some(disk.used() + needed));
     assert_eq!(open(&disk).jobs.len(), 2);
 }
 
