@@ -370,8 +370,9 @@ impl Binlog {
     }
 }
 
-/// How many bytes a segment gives back at a time: a longer directory needs a block or two.
-const GIVEN_BACK: u64 = 4 * BLOCK;
+/// How many bytes a segment gives back at a time, until a longer directory has its blocks.
+/// They do not come back, so it gives no more.
+const GIVEN_BACK: u64 = BLOCK;
 
 /// Prepares a segment of this length, durably, or nothing. Up to the length `zeros`, zeros
 /// are written.

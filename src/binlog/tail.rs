@@ -35,6 +35,16 @@
 //! prepared segment. The file is never freed in between, since another program could
 //! take its blocks; for the same reason no file is cut at its last record.
 //!
+//! How much may these files lack? On a full disk, a longer directory gets its blocks from the
+//! file that needs the name, for good. *As long as all files together lack no more than three
+//! eighths of a full length, compaction goes on.* The prepared segments then have a length
+//! and five eighths. Moving the jobs of the oldest segment takes at most one length, and a
+//! quarter is reserved ([`has_room_to_move`](Tail::has_room_to_move)). An eighth is for updates
+//! until compaction has gone through the log, and another one for the ends that are left
+//! empty and for one time slice. A directory needs a block for some hundred more files, so
+//! even in segments of 64 KiB that is a log of a thousand files. What files lack is no part of
+//! the disk's capacity any more: puts are refused earlier by that.
+//!
 //! Why a bound on live bytes? The fuller the files are with live bytes, the more has to
 //! be moved to free one of them: near the last byte, each put would move a whole
 //! segment. With a sixteenth left free, a put moves some eight times its own length,
@@ -442,14 +452,14 @@ impl Tail {
     /// Whether there is room to move a put of this length, at its longest. It must not
     /// take the last room: the mark that makes the oldest segment obsolete must fit as
     /// well, and so must all that is appended until the file of that segment is
-    /// recycled. Half a full length is reserved for these.
+    /// recycled. A quarter of a full length is reserved for these.
     fn has_room_to_move(&self, len: u64) -> bool {
         let lost = match self.rest_for_puts() >= len {
             true => 0,
             false if self.shortest_for(len).is_some() => self.rest(),
             false => return false,
         };
-        self.room() >= lost + len + self.full_len(0) / 2
+        self.room() >= lost + len + self.full_len(0) / 4
     }
 
     /// Notes that the oldest segments are obsolete, if no live job needs them, and
@@ -1006,15 +1016,15 @@ mod tests {
     }
 
     #[test]
-    fn compaction_leaves_the_last_half_of_a_full_length_free() {
-        let half = BLOCK / 2;
+    fn compaction_leaves_the_last_quarter_of_a_full_length_free() {
+        let quarter = BLOCK / 4;
         let most = |tail: Tail| (0..).take_while(|&len| tail.has_room_to_move(len)).last();
-        assert_eq!(most(tail(&[])), Some(ROOM - half));
-        assert_eq!(most(tail_with(half - 1, &[])), None);
+        assert_eq!(most(tail(&[])), Some(ROOM - quarter));
+        assert_eq!(most(tail_with(quarter - 1, &[])), None);
         // What is left of the segment is lost.
-        assert_eq!(most(tail_with(1000, &[BLOCK])), Some(ROOM - half));
-        assert_eq!(most(tail_with(1000, &[HEADER_LEN + 3000])), Some(1000));
-        assert_eq!(most(tail_with(3000, &[])), Some(3000 - half));
+        assert_eq!(most(tail_with(1000, &[BLOCK])), Some(ROOM - quarter));
+        assert_eq!(most(tail_with(1000, &[HEADER_LEN + 3000])), Some(1976));
+        assert_eq!(most(tail_with(3000, &[])), Some(3000 - quarter));
         // It fits nowhere.
         assert!(!tail_with(3000, &[BLOCK; 3]).has_room_to_move(ROOM + 1));
     }

@@ -6,8 +6,9 @@ use crate::search;
 use beanpole::binlog::{Jobs, SyncMode};
 use beanpole::protocol::JobId;
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 const SIZE: u64 = 64 << 10;
 const SHORT_SIZE: u64 = 16 << 10;
@@ -303,6 +304,67 @@ fn changes_of_all_jobs_never_outrun_a_full_disk_however_often() {
         server.history.forget();
     }
     settle(&mut server);
+}
+
+/// Names that need a longer directory take blocks of files, and these do not come back: three
+/// eighths of a segment here. Each row: the segments, the bodies, how many changes a slice has.
+#[test]
+fn changes_of_all_jobs_never_outrun_a_full_disk_that_loses_blocks_to_names() {
+    for (size, body, at_once) in [
+        (SHORT_SIZE, 300, 15),
+        (SIZE, 300, 60),
+        (SIZE, 3000, 60),
+        (4 * SIZE, 3000, 1000),
+        (16 * SIZE, 9000, 1000),
+    ] {
+        let most = size / 4096 * 3 / 8;
+        for every in [1, 20] {
+            let disk = Disk::default();
+            disk.set_capacity(Some(40 * size));
+            let mut server = open(&disk, size);
+            let random = &mut Random::new(every);
+            fill_by_puts(&mut server, random, |_| body);
+            fill_by_others(&disk);
+            let (renames, lost) = (AtomicU64::new(0), Arc::new(AtomicU64::new(0)));
+            let (losses, full) = (lost.clone(), disk.used());
+            disk.watch(Arc::new(move |disk, operation| {
+                let is_rename = || {
+                    renames
+                        .fetch_add(1, Ordering::Relaxed)
+                        .is_multiple_of(every)
+                };
+                let lost = losses.load(Ordering::Relaxed);
+                if operation == "rename" && lost < most && is_rename() {
+                    losses.store(lost + 1, Ordering::Relaxed);
+                    disk.set_capacity(Some(full - 4096 * (lost + 1)));
+                    disk.fail_at(disk.operations() + 1, ErrorKind::StorageFull);
+                }
+            }));
+            server.at_once = at_once;
+            let ids = ids(&server);
+            for (change, id) in ids.iter().cycle().take(3 * ids.len()).enumerate() {
+                server.update(*id, random);
+                server.history.forget();
+                if change.is_multiple_of(20 * at_once) {
+                    assert!(
+                        server.commit(),
+                        "{size} {every}: {:?}",
+                        server.log.failure()
+                    );
+                }
+            }
+            settle(&mut server);
+            println!("{size} {body} {every}: {} jobs, {lost:?} lost", ids.len());
+            ids.iter().for_each(|id| server.delete(*id));
+            assert!(
+                server.commit(),
+                "{size} {every} deleted: {:?}",
+                server.log.failure()
+            );
+            settle(&mut server);
+            assert!(server.put(body, random));
+        }
+    }
 }
 
 /// As `cp` makes one where the file system can: then what is written in place

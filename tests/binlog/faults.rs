@@ -165,7 +165,7 @@ fn a_segment_that_is_used_again_gives_its_end_for_its_new_name() {
         server.log.flush_and_recycle().unwrap();
     }
     assert_eq!(disk.failed(), Some("rename"));
-    assert_eq!(disk.used(), full.load(Ordering::Relaxed) - (16 << 10));
+    assert_eq!(disk.used(), full.load(Ordering::Relaxed) - 4096);
     assert_eq!(open(&disk.state().kill()).jobs, server.jobs);
 }
 

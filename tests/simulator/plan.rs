@@ -212,12 +212,13 @@ impl Plan {
 }
 
 /// What fails: any operation, more often than not.
-const KINDS: [Kind; 5] = [
+const KINDS: [Kind; 6] = [
     Kind::Any,
     Kind::Any,
     Kind::Write,
     Kind::Sync,
     Kind::SyncNames,
+    Kind::Rename,
 ];
 
 fn life(habits: Habits, random: &mut Random) -> Life {

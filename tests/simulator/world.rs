@@ -88,6 +88,7 @@ pub enum Kind {
     Write,
     Sync,
     SyncNames,
+    Rename,
 }
 
 impl Kind {
@@ -97,6 +98,7 @@ impl Kind {
             Kind::Write => ["write", "cut", "allocate"].contains(&operation),
             Kind::Sync => operation == "sync",
             Kind::SyncNames => operation == "sync names",
+            Kind::Rename => operation == "rename",
         }
     }
 }
