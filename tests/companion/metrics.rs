@@ -309,11 +309,12 @@ fn a_server_that_hangs_is_given_up_before_the_scraper_gives_up() {
             format!("beanstalk_up{{server=\"127.0.0.1:{port}\"}} 0\n"),
             format!("beanstalk_up{{server=\"{}\"}} 1\n", scene.address()),
         );
-        let get = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nX-Prometheus-Scrape-Timeout-Seconds: 0.2\r\n\r\n";
+        let get = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nX-Prometheus-Scrape-Timeout-Seconds: 3\r\n\r\n";
         let text = http(metrics, get);
         assert!(text.contains(&dead) && text.contains(&alive), "{text}");
         let waited = served.log_line("no reply within ");
-        assert!(waited.contains("no reply within 0.1 s"), "{waited}");
+        // Long enough for the other one on a busy machine.
+        assert!(waited.contains("no reply within 2.5 s"), "{waited}");
         drop(silent);
     });
 }
@@ -357,7 +358,7 @@ fn a_unix_socket_whose_queue_is_full_is_given_up_in_time() {
         $ beanpole stats -a unix:full --timeout 50ms
         ! beanpole stats: cannot connect to unix:full: it takes none: it hangs, and its queue is full
         [3]
-        $ beanpole metrics -a unix:full -a $PORT --timeout 50ms 2> said | grep _up{; cat said
+        $ beanpole metrics -a unix:full -a $PORT --timeout 3 2> said | grep _up{; cat said
         beanstalk_up{server=\"unix:full\"} 0
         beanstalk_up{server=\"127.0.0.1:PORT\"} 1
         beanpole metrics: cannot connect to unix:full: it takes none: it hangs, and its queue is full",
