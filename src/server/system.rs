@@ -53,7 +53,7 @@ const GROUP_EACH: u64 = 56_000;
 
 /// The same of the address space, and of the limit of data: a stack, most of which is never
 /// used, what lies between stacks, and a part of the heap.
-const SPACE_EACH: u64 = 152 << 10;
+const SPACE_EACH: u64 = 168 << 10;
 
 /// The most of something that the system allows, and which limit that follows from,
 /// for people to read.

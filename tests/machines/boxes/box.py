@@ -49,14 +49,15 @@ class Group:
 
 
 class Client:
-    """A client, by a number of a port or the path of a Unix socket."""
+    """A client, by a number of a port or the path of a Unix socket, perhaps with a buffer of
+    this many bytes for what it receives."""
 
-    def __init__(self, place):
-        if isinstance(place, int):
-            self.socket = socket.create_connection(("127.0.0.1", place))
-        else:
-            self.socket = socket.socket(socket.AF_UNIX)
-            self.socket.connect(place)
+    def __init__(self, place, receives=None):
+        is_port = isinstance(place, int)
+        self.socket = socket.socket(socket.AF_INET if is_port else socket.AF_UNIX)
+        if receives:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receives)
+        self.socket.connect(("127.0.0.1", place) if is_port else place)
         self.replies = self.socket.makefile("rb")
 
     def send(self, data):
@@ -74,16 +75,21 @@ class Client:
         self.send(command + b"\r\n")
         return self.reply()
 
+    def close(self):
+        self.replies.close()
+        self.socket.close()
+
 
 class Server:
-    """A server that runs in a group, perhaps with a limit of its address space."""
+    """A server that runs in a group, perhaps with a limit of its own: of which resource, and
+    how many bytes."""
 
-    def __init__(self, words, place, group=None, space=None):
+    def __init__(self, words, place, group=None, limit=None):
         def become_small():
             if group:
                 group.write("cgroup.procs", os.getpid())
-            if space:
-                resource.setrlimit(resource.RLIMIT_AS, (space, space))
+            if limit:
+                resource.setrlimit(limit[0], (limit[1], limit[1]))
 
         self.place = place
         self.process = subprocess.Popen(words, stderr=subprocess.PIPE, preexec_fn=become_small)
@@ -98,8 +104,8 @@ class Server:
                 time.sleep(0.001)
         raise AssertionError(f"it does not listen: {self.said()}")
 
-    def connect(self):
-        return Client(self.place)
+    def connect(self, receives=None):
+        return Client(self.place, receives)
 
     def said(self):
         self.log += (self.process.stderr.read() or b"").decode()
@@ -134,5 +140,5 @@ def free_port():
                 pass
 
 
-def put(size):
-    return b"put 0 0 60 %d\r\n%s\r\n" % (size, b"x" * size)
+def put(size, options=b""):
+    return b"put 0 0 60 %d%s\r\n%s\r\n" % (size, options, b"x" * size)

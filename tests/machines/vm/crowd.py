@@ -7,9 +7,11 @@ import os
 import random
 import re
 
+import box
+import scenes
 from flash import ATTACH, UbiMachine, make_volume
 from machine import Machine
-from scenarios import scenario
+from scenarios import SCENARIOS, scenario
 
 MEMORY = 64
 BATCH = 50
@@ -125,19 +127,58 @@ def crowd_in_memory(work, program):
         flood(machine, "true")
 
 
-@scenario
-def crowd_in_group(work, program):
-    """A control group of version 2, which CI's own machine may not have: it has less
-    memory than the rest of the machine."""
-    with Machine(work, program, memory=2 * MEMORY) as machine:
-        group = "/sys/fs/cgroup/box"
-        machine.shell("mount -t cgroup2 none /sys/fs/cgroup")
-        machine.shell("echo +memory >/sys/fs/cgroup/cgroup.subtree_control")
-        machine.shell(f"mkdir {group}; echo {MEMORY // 2}M >{group}/memory.max")
-        # The server is in the group of the shell that starts it.
-        flood(machine, f"echo $$ >{group}/cgroup.procs")
-        assert "the control group" in machine.log(), machine.log()
-        assert "oom_kill 0" in machine.shell(f"cat {group}/memory.events")
+class InGroup:
+    """A server in a control group of version 2, as the scenes of `boxes` want one."""
+
+    PLACE = "/sys/fs/cgroup/box"
+
+    def __init__(self, machine, size):
+        self.machine = machine
+        machine.shell(f"mkdir {self.PLACE}; echo {size}M >{self.PLACE}/memory.max")
+        join = f"""sh -c 'echo $$ >{self.PLACE}/cgroup.procs; exec "$0" "$@"'"""
+        self.log = machine.start("-V", env=join)
+        assert "the control group" in self.log, self.log
+
+    def said_at_its_start(self):
+        return self.log
+
+    def connect(self, receives=None):
+        return box.Client(self.machine.port, receives)
+
+    def end(self):
+        peak = int(self.machine.shell(f"cat {self.PLACE}/memory.peak")) / (1 << 20)
+        assert "oom_kill 0" in self.machine.shell(f"cat {self.PLACE}/memory.events"), peak
+        assert self.machine.kill("TERM") == 0, self.machine.log()
+        self.machine.shell(f"rmdir {self.PLACE}")
+        return peak
+
+
+def sweep(size):
+    """The cells of the table in `boxes/sweep` for groups of version 2, which CI's own machine
+    may not have: the sockets' buffers count there. They have less memory than the machine."""
+
+    def play(work, program):
+        with Machine(work, program, memory=size + MEMORY) as machine:
+            machine.shell("mount -t cgroup2 none /sys/fs/cgroup")
+            machine.shell("echo +memory >/sys/fs/cgroup/cgroup.subtree_control")
+            for name, scene in scenes.chosen():
+                print(f"group 2 {size} MB: {name}: ", end="", flush=True)
+                server = InGroup(machine, size)
+                try:
+                    play = scenes.Play(server)
+                    scene(play)
+                    most = len(play.clients) + 1
+                    play.verify()
+                except (AssertionError, OSError):
+                    print(machine.shell("grep -v debug: /tmp/log; dmesg | tail -30"))
+                    raise
+                print(f"{most} clients, peak {server.end():.1f} MB", flush=True)
+
+    return play
+
+
+for size in (16, 32, 64, 128):
+    SCENARIOS[f"sweep-{size}"] = sweep(size)
 
 
 @scenario
