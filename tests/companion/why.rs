@@ -315,5 +315,7 @@ fn growth_is_told_however_many_jobs_wait_and_whoever_puts_them() {
             });
             stop.store(true, SeqCst);
         });
+        let said = scene.out("beanpole why");
+        assert!(!said.contains("grows"), "{said}");
     });
 }

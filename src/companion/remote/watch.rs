@@ -450,7 +450,7 @@ impl Tube {
             };
             let put = counted(PUT);
             let grows = rate * STAYS >= rates[PUT] * 60.0 && (put - counted(DELETE)) * STAYS >= put;
-            grows.then_some(Growth {
+            (grows && rate >= 1.0).then_some(Growth {
                 rate: rate as u64,
                 put: growth(counters[PUT], now[PUT]),
                 producer: None,
