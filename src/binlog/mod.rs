@@ -115,6 +115,7 @@
 //! | order of a rotation (`log`) | a power cut tears the newest segment only | `a_power_cut_loses_nothing_acknowledged_if_every_write_is_synced` |
 //! | marks before removal (`tail`, `files`) | a segment is removed only when nothing needs it | `nothing_acknowledged_is_lost_whichever_operation_fails` |
 //! | group commit (`log`) | one sync serves all threads that wait | `waiting_for_another_threads_write_does_not_swallow_an_earlier_wake_up`, and the rows of `tests/bench` |
+//! | each sync checks that the file has a name (`log`) | nothing is acknowledged in a directory that was removed | `a_server_whose_directory_is_removed_ends` |
 //! | gathering (`log`) | with `-f 0` a put waits for one sync, not for two | `the_next_sync_waits_for_all_clients_of_the_last_one_for_a_part_of_its_time` |
 //! | committer | changes that no client waits for are written and synced in time | the simulator: `a record written during a sync is synced in time` |
 //! | the committer gets the writer next, once something is due | a disk that hangs costs no CPU | `the_committer_sleeps_while_another_thread_writes_and_then_syncs_what_is_due` |
