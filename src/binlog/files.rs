@@ -5,8 +5,9 @@
 //!
 //! (Before the threads run, while the log is opened or copied, the thread that needs a
 //! file does this work. The writer gives a prepared segment its name when the segment
-//! begins. If that needs a block of a full disk, the newest segment gives the end of its
-//! file, or at last another prepared one is removed; so it is if a write needs a block.)
+//! begins. That may need a block, and so may a write. If the disk is full then, the newest
+//! segment gives the end of its file. If that is not enough, another prepared segment is
+//! removed.)
 //!
 //! A new file is filled with zeros that are really written (or with noise, where no room can
 //! be allocated). So its room is allocated,

@@ -27,12 +27,10 @@
 //!
 //! Why two? When the disk is full and puts are refused, everything else must get along
 //! with two prepared segments. Compacting the oldest segment takes at most one of
-//! them. Meanwhile compaction is so fast that it goes through the whole log before
-//! updates and deletions have taken an eighth of a segment
-//! ([`earn_compaction`](Tail::earn_compaction)), if there are fewer than some 800,000
-//! jobs for each MiB of a segment: no more than 256 are examined for one change. So the
-//! oldest segment is obsolete before the room is used up, and its file becomes the next
-//! prepared segment. The file is never freed in between, since another program could
+//! them. Compaction moves four bytes for each byte of garbage, so the oldest segment is
+//! free before an eighth of a segment is used ([`earn_compaction`](Tail::earn_compaction)),
+//! and its file becomes the next prepared segment. No more than 256 jobs are examined for
+//! one change, so this needs fewer than some 800,000 jobs for each MiB of a segment. The file is never freed in between, since another program could
 //! take its blocks; for the same reason no file is cut at its last record.
 //!
 //! How much may these files lack? On a full disk, a longer directory gets its blocks from the

@@ -460,7 +460,9 @@ impl Engine {
         })
     }
 
-    /// What jobs, tubes, watches and keys take, as [`Config::max_memory`] counts it.
+    /// What all of it takes, as [`Config::max_memory`] counts it: a job as `memory` in
+    /// `job.rs` says, its page as in `jobs.rs`, a tube as in `tube.rs`, a watch as
+    /// [`WATCH_OVERHEAD`], and the keys as in `options`. This is the only sum of them.
     pub fn memory(&self) -> u64 {
         self.memory + self.jobs.memory() + self.keys.memory()
     }

@@ -25,10 +25,10 @@ pub struct Tube {
     /// The first ready job of each key whose concurrency limit is reached: a
     /// reserve passes these over, and they are only peeked at.
     pub passed_over: ReadyQueue,
-    /// The delayed jobs by the end of their delay in nanoseconds: of each page of jobs the
-    /// first, since the others are found in the page.
+    /// The delayed jobs by the end of their delay, in nanoseconds. Of the jobs in a page only
+    /// the first is here, because the others are found in the page.
     pub delayed: BTreeSet<(u64, JobId)>,
-    /// The buried jobs by the order of their burial, also of each page the first.
+    /// The buried jobs by the order of their burial. Here, too, is only the first of a page.
     pub buried: BTreeSet<(u64, JobId)>,
     /// How many jobs it has, by state: those in the collections above and in the
     /// queues of keys, and the reserved ones, which are in collections of the

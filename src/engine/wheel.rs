@@ -8,6 +8,9 @@
 //! `peek-delayed` and `DEADLINE_SOON`. So the wheel grows with tubes and
 //! connections, never with jobs.
 //!
+//! One ordered set of times would do the same in fewer lines. In the wheel, to set a timer
+//! takes no longer where many thousands of workers have set theirs: a slot has few of them.
+//!
 //! A timer may ring too early, and its owner then sets it again. So a timer is
 //! moved only when something earlier comes up: a worker that reserves and
 //! deletes job after job, each with a later deadline, does not touch the wheel.

@@ -81,9 +81,9 @@ pub enum Command {
     /// now on it has this priority. Replies: `BURIED`, `NOT_FOUND`.
     Bury(JobId, Priority),
     /// `bury-later <id>`: buries a job that another connection has reserved, at the
-    /// moment at which it would be ready again, so that no other worker gets it. It
-    /// holds as long as this connection is there, and until the job is no longer
-    /// reserved. This command is ours: beanstalkd answers `UNKNOWN_COMMAND`.
+    /// moment at which it would be ready again or its worker touches it, so that no other
+    /// worker gets it. It holds until the job is no longer reserved, also when this
+    /// connection has closed. This command is ours: beanstalkd answers `UNKNOWN_COMMAND`.
     /// Replies: `BURIED`, `NOT_FOUND`.
     BuryLater(JobId),
     /// `touch <id>`: restarts the time to run of a reserved job. Replies:

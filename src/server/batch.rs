@@ -43,8 +43,8 @@ pub struct Batch {
     pub gathers: usize,
     /// Up to where the binlog must be durable before the replies are sent.
     needed: Option<Lsn>,
-    /// Kept only so that it is not dropped: while it exists, segments are prepared that are
-    /// large enough for the put that comes next.
+    /// While this exists, segments are prepared that are large enough for the put that comes
+    /// next. It is dropped when that put is executed.
     wanted_room: Option<Room>,
     /// Whether bytes have been read since the list of hang-ups was last looked at for these
     /// requests.

@@ -64,10 +64,10 @@
 //! When a worker has nothing more to execute, it calls `start_flush`, which calls
 //! `commit_then` of the binlog. If no thread is writing, the worker writes and syncs what
 //! all threads have appended. If one is, `commit_then` returns at once, and the next write
-//! takes the worker's records along. So it does while a write by the committer is due,
-//! since then no worker may take the writer before the committer. The thread that has
-//! synced calls `durable` of each outbox that waits for this, which sends the reply, but
-//! for its own, which it sends in `finish`. Meanwhile a worker that did not sync reads on,
+//! takes the worker's records along. It also returns at once while a write by the committer
+//! is due, because the committer gets the writer next. The thread that has synced calls
+//! `durable` of each outbox that waits for this, and that call sends the reply. It sends its
+//! own replies in `finish`. Meanwhile a worker that did not sync reads on,
 //! or sleeps in `finish` of the outbox, if what waits might not fit into the socket.
 
 #[cfg(not(simulated))]

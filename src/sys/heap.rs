@@ -7,7 +7,7 @@
 /// library has several heaps for each CPU. All but the first grow by one page
 /// and one system call at a time, which makes bodies of some kilobytes slower.
 /// It also makes a mapping of its own for each body of 128 KiB or more. But the
-/// kernel allows a process 65,530 mappings, and each thread needs four of them.
+/// kernel allows a process 65,530 mappings, and each thread needs two of them.
 ///
 /// To be called before other threads are started.
 pub fn use_one_malloc_arena() {

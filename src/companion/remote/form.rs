@@ -142,8 +142,6 @@ struct Keys {
     delay: Option<u32>,
     time_left: Option<u32>,
     ttr: Option<u32>,
-    // As it was called before.
-    #[serde(alias = "words")]
     options: Option<String>,
     body: Option<String>,
     body64: Option<String>,
@@ -181,8 +179,8 @@ impl Line {
             .map(|name| State::parse(&name).ok_or("'state' is none of a job"))
             .transpose()?;
         job.buried = state == Some(State::Buried);
-        // A job that is ready has the delay that it once had. What is left of
-        // one has a key of its own, except in dumps of before.
+        // A job that is ready has the delay that it once had. What is left of one has a key
+        // of its own; a line that a person writes may lack it.
         let delay = match state {
             None => keys.delay,
             Some(State::Delayed) => keys.time_left.or(keys.delay),

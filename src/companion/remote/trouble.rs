@@ -343,13 +343,13 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// Why this server takes none, if it says so: by a number, earlier ones by a word.
+    /// Why this server takes none, if it says so.
     pub fn of(stats: &Facts) -> Option<Refusal> {
         match stats.text("put-refusal") {
-            "3" | "memory" => Some(Refusal::MemoryFull),
-            "2" | "disk" => Some(Refusal::DiskFull),
+            "3" => Some(Refusal::MemoryFull),
+            "2" => Some(Refusal::DiskFull),
             _ if stats.text("draining") == "true" => Some(Refusal::Drains),
-            "" | "0" | "none" => None,
+            "" | "0" => None,
             _ => Some(Refusal::Other),
         }
     }

@@ -2,8 +2,8 @@
 //!
 //! Each of the `-j` slots is a thread with its own connection. It reserves a
 //! job, runs the command with the job's body as standard input, and touches the
-//! job meanwhile. At the end it deletes, releases or buries the job. The main
-//! thread waits for signals.
+//! job meanwhile. At the end it *settles* the job: it deletes, releases or buries it.
+//! The main thread waits for signals.
 //!
 //! Two modules make this dependable: [`held`] knows when a job is ours, and
 //! [`process`] ends a command with everything that it started.
