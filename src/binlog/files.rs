@@ -38,7 +38,7 @@ use super::format::{FRAME_LEN, HEADER_LEN, Header, Place, prepared_slot, segment
 use super::import::taken_bytes;
 use super::storage::{File, Storage};
 use super::tail::{BLOCK, LEFT_BY_PUT, Prepared, Room, Tail, Work};
-use super::{Binlog, Event, Failed, Jobs, Lsn, locked};
+use super::{Binlog, Event, Failed, Jobs, locked};
 use crate::protocol::JobId;
 use crate::sync::{Ordering, random};
 use std::io;
@@ -325,25 +325,19 @@ impl Binlog {
             .ok()
     }
 
-    /// Begins another segment, before any file is prepared for it: in a short one, since the
-    /// disk may be full. Returns where the log ends then.
-    pub(super) fn begin_segment(&self) -> Result<Lsn, Error> {
+    /// Begins another segment, durably, before any file is prepared for it: in a short one,
+    /// since the disk may be full. Its header says that the next job gets this id or a
+    /// higher one.
+    pub fn begin_at(&self, next_id: JobId) -> Result<(), Error> {
         let name = self.tail().upkeep.next_name();
         let made = prepare(&*self.storage, name, BLOCK, BLOCK)?;
         let mut tail = self.tail();
+        tail.live.next_id = tail.live.next_id.max(next_id);
         tail.prepared.push(made);
         let none_left = || Error::Refused("no number is left for another segment".into());
         tail.begin_segment(0).ok_or_else(none_left)?;
-        Ok(tail.end)
-    }
-
-    /// Begins another segment, whose header says that the next job gets this id or a higher
-    /// one, and makes that durable.
-    pub fn begin_at(&self, next_id: JobId) -> Result<(), Error> {
-        let mut tail = self.tail();
-        tail.live.next_id = tail.live.next_id.max(next_id);
+        let end = tail.end;
         drop(tail);
-        let end = self.begin_segment()?;
         self.sync_up_to(end).map_err(|Failed| self.error())
     }
 

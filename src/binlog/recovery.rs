@@ -19,7 +19,7 @@ use super::log::{CommitQueue, Writer};
 use super::segment::{End, Found, Reader};
 use super::storage::{File, Storage, write_again, write_zeros};
 use super::tail::{BLOCK, Prepared, Tail};
-use super::{Binlog, Failed, Jobs, Lsn, Opened, SyncMode};
+use super::{Binlog, Jobs, Lsn, Opened, SyncMode};
 use crate::engine::StoredJob;
 use crate::lock::ContendedMutex;
 use crate::protocol::{JobId, Seconds};
@@ -235,8 +235,7 @@ impl Opening<'_> {
         // On shared storage we write no record after those of another server:
         // it may still write there.
         if self.storage.is_shared() {
-            let end = binlog.begin_segment()?;
-            binlog.sync_up_to(end).map_err(|Failed| binlog.error())?;
+            binlog.begin_at(JobId(1))?;
         }
         Ok(binlog)
     }
