@@ -97,6 +97,15 @@ impl Tube {
         self.offer().map(|_| (order, connection))
     }
 
+    /// Where the first ready job of a key is.
+    pub fn firsts(&mut self, is_at_limit: bool) -> &mut ReadyQueue {
+        if is_at_limit {
+            &mut self.passed_over
+        } else {
+            &mut self.ready
+        }
+    }
+
     /// The next ready job, whether or not the limit of its key is reached.
     pub fn next_ready(&self) -> Option<JobId> {
         let firsts = [self.ready.first(), self.passed_over.first()];

@@ -14,7 +14,6 @@
 use crate::engine::job::{Job, QueueEntry, State};
 use crate::engine::ready::ReadyQueue;
 use crate::engine::slab::TubeIndex;
-use crate::engine::tube::Tube;
 use crate::engine::{Engine, JobId};
 use crate::protocol::{Key, Limit, Priority};
 use std::collections::BTreeMap;
@@ -66,28 +65,10 @@ impl JobsOfKey {
         }
     }
 
-    /// Changes the ready jobs of a tube. If another job is the first of them then, it takes
-    /// the place of the one that was first in the queues of the tube.
-    fn change_ready(
-        &mut self,
-        index: TubeIndex,
-        tube: &mut Tube,
-        change: impl FnOnce(&mut ReadyQueue),
-    ) {
-        let firsts = if self.is_at_limit() {
-            &mut tube.passed_over
-        } else {
-            &mut tube.ready
-        };
-        let queue = self.queues.get_mut(&index);
-        let queue = &mut queue.expect("the tube has jobs of the key").ready;
-        let before = queue.first();
-        change(queue);
-        let after = queue.first();
-        if before != after {
-            before.inspect(|&(priority, id)| firsts.remove(priority, id));
-            after.inspect(|&(priority, id)| firsts.insert(priority, id));
-        }
+    /// The ready jobs in a tube that has jobs of the key.
+    fn ready(&mut self, tube: TubeIndex) -> &mut ReadyQueue {
+        let queue = self.queues.get_mut(&tube);
+        &mut queue.expect("the tube has jobs of the key").ready
     }
 
     /// The first ready job in each tube.
@@ -135,9 +116,19 @@ impl Engine {
             .limited
             .get_mut(key)
             .expect("the job has this key");
-        let there = &mut self.tubes[tube];
-        jobs.change_ready(tube, there, |ready| ready.remove(priority, id));
-        there.ready.insert(priority, id);
+        let (there, is_at_limit) = (&mut self.tubes[tube], jobs.is_at_limit());
+        let queue = jobs.ready(tube);
+        let was_first = queue.first() == Some((priority, id));
+        queue.remove(priority, id);
+        let next = queue.first().filter(|_| was_first);
+        if was_first && is_at_limit {
+            there.passed_over.remove(priority, id);
+        }
+        if is_at_limit || !was_first {
+            there.ready.insert(priority, id);
+        }
+        let firsts = there.firsts(is_at_limit);
+        next.inspect(|&(priority, id)| firsts.insert(priority, id));
     }
 
     /// Notes that a job with a limit has moved. If it is ready, it is put into the queue of
@@ -190,9 +181,20 @@ impl Engine {
             ..
         }) = to
         {
-            let there = &mut self.tubes[tube];
-            there.ready.remove(priority, id);
-            jobs.change_ready(tube, there, |ready| ready.insert(priority, id));
+            let (there, queue) = (&mut self.tubes[tube], jobs.ready(tube));
+            let before = queue.first();
+            queue.insert(priority, id);
+            let is_first = queue.first() == Some((priority, id));
+            if is_at_limit || !is_first {
+                there.ready.remove(priority, id);
+            }
+            if is_first {
+                let firsts = there.firsts(is_at_limit);
+                before.inspect(|&(priority, id)| firsts.remove(priority, id));
+                if is_at_limit {
+                    firsts.insert(priority, id);
+                }
+            }
         }
     }
 }
