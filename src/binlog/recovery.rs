@@ -20,9 +20,9 @@ use super::segment::{End, Found, Reader};
 use super::storage::{File, Storage, write_again, write_zeros};
 use super::tail::{BLOCK, Prepared, Tail};
 use super::{Binlog, Jobs, Lsn, Opened, SyncMode};
-use crate::engine::StoredJob;
+use crate::engine::{StoredJob, StoredPause};
 use crate::lock::ContendedMutex;
-use crate::protocol::{JobId, Seconds};
+use crate::protocol::{JobId, Seconds, TubeName};
 use crate::sync::{AtomicU64, Condvar, Mutex, OnceLock};
 use std::collections::BTreeMap;
 use std::io;
@@ -46,6 +46,7 @@ pub fn recover(
         sync,
         segment_size,
         jobs,
+        ended: Vec::new(),
         notices: Vec::new(),
     };
     // A server may have been killed between a rename and its sync. We rely on
@@ -77,7 +78,12 @@ pub fn recover(
         import.rename_taken(&opening)?;
         binlog
     };
-    binlog.tail().note_obsolete();
+    let mut tail = binlog.tail();
+    for tube in opening.ended.drain(..) {
+        tail.record(Record::Pause(StoredPause::over(tube)));
+    }
+    tail.note_obsolete();
+    drop(tail);
     Ok(opening.opened(binlog))
 }
 
@@ -185,6 +191,9 @@ pub(super) struct Opening<'a> {
     pub sync: SyncMode,
     pub segment_size: u64,
     pub jobs: &'a mut dyn Jobs,
+    /// The tubes of pauses that are in the log and were not restored. The log will say that
+    /// these are over: a tube that has the name later is another one.
+    ended: Vec<TubeName>,
     pub notices: Vec<String>,
 }
 
@@ -280,9 +289,10 @@ impl Opening<'_> {
             newest = Some((reader, file));
         }
         // Replay removes a job and restores it, and a pause lives as long as its tube.
-        for pause in pauses.values() {
-            if !self.jobs.restore_pause(pause) {
-                live.resume(&pause.tube);
+        for (tube, pause) in pauses {
+            if !self.jobs.restore_pause(&pause) {
+                live.resume(&tube);
+                self.ended.push(tube);
             }
         }
         Ok((live, newest))

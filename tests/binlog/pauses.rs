@@ -99,6 +99,21 @@ fn a_pause_outlives_a_restart_as_long_as_its_tube() {
     assert_eq!(Server::start(&disk, NOON).pause("mail"), None);
 }
 
+/// Otherwise a job that is put there a day later would wait for a pause that nobody sees.
+#[test]
+fn a_pause_that_a_start_has_not_recovered_never_comes_back() {
+    let disk = Disk::default();
+    Server::start(&disk, NOON).say("use mail\r\npause-tube mail 100\r\n");
+    let mut server = Server::start(&disk, NOON);
+    server.say(PUT);
+    assert_eq!(server.pause("mail"), None);
+    let mut server = Server::start(&disk, NOON);
+    assert_eq!(server.pause("mail"), None);
+    // A pause of the new tube is recovered.
+    server.say("pause-tube mail 7\r\n");
+    assert_eq!(Server::start(&disk, NOON).pause("mail"), Some((7, 7)));
+}
+
 /// Otherwise it would come back where the clock shows 1970.
 #[test]
 fn an_end_by_the_clock_is_logged() {

@@ -108,8 +108,8 @@ pub fn live(does: &[Action], place: &Place<'_>) {
     place.scene.note_done(place.number, usize::MAX);
 }
 
-/// The last client: it deletes all jobs, and stays away until no key is taken any
-/// more.
+/// The last client: it ends the pause of the default tube, whose record would keep its
+/// segment, and deletes all jobs. It stays away until no key is taken any more.
 pub fn sweep(door: &Arc<Door>, room: usize) {
     let mut line = Line::connect("the sweeper", door, room);
     if threads::one_in(20) {
@@ -126,7 +126,8 @@ pub fn sweep(door: &Arc<Door>, room: usize) {
         line.hear();
     }
     let deletes = judge::jobs().map(|id| format!("delete {id}\r\n"));
-    let commands: Vec<_> = deletes.chain(["stats\r\n".into()]).collect();
+    let resumes = ["pause-tube default 0\r\n".into()].into_iter();
+    let commands: Vec<_> = resumes.chain(deletes).chain(["stats\r\n".into()]).collect();
     line.say(&commands);
     line.hear();
     line.leave();
