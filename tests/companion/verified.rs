@@ -90,7 +90,7 @@ impl Compared {
         let (done, _) = beanpole(&[command, "old", command], directory);
         assert!(done.status.success(), "{done:?}");
         let new = directory.path().join(command);
-        let (storage, _) = lock(&new, false).expect("a directory");
+        let (storage, _) = lock(&new, true).expect("a directory");
         let saved = recover(storage, SyncMode::Never, Options::SEGMENT_SIZE);
         saved.unwrap_or_else(|error| panic!("{error}"))
     }

@@ -220,6 +220,7 @@ fn a_pause_outlives_a_restart_and_ends_with_its_tube() {
     client.exchange("pause-tube default 500", "PAUSED");
     // Neither does an end in order end a pause, nor draining.
     server.signal(Signal::SIGUSR1);
+    eventually("it to drain", || client.stat("draining") == "true");
     client.exchange("put 0 0 60 3\r\njob", "DRAINING");
     client.exchange("pause-tube default 600", "PAUSED");
     assert_eq!(server.stop().code(), Some(0));
