@@ -169,8 +169,9 @@ pub enum Command {
     /// A `put` with something else after its numbers, or a `pause-tube` with a name that
     /// no tube can have: it is counted, and then refused with `BAD_FORMAT`.
     Malformed,
-    /// A `pause-tube` that begins a pause for which the disk has no room: `OUT_OF_MEMORY`.
-    NoRoom,
+    /// A `pause-tube` when the disk has no room for a new pause: `OUT_OF_MEMORY` if it would
+    /// begin one.
+    PauseWithoutRoom(TubeName, Seconds),
 }
 
 /// What a reserve asks for.

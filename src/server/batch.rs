@@ -143,10 +143,14 @@ impl Batch {
         let binlog = shared.binlog.as_ref().expect("it lacks the room");
         self.wanted_room = binlog.make_room(len, &|work| shared.with_jobs(work));
         if self.wanted_room.is_none() {
-            match &mut self.requests[0] {
-                Request::Command(_, command) => *command = Command::NoRoom,
-                body => *body = Request::Body(Err(NoBody::NoRoom)),
-            }
+            let request = &mut self.requests[0];
+            *request = match request {
+                // By now another client may have paused the tube, or it is gone.
+                Request::Command(counted, Command::PauseTube(tube, length)) => {
+                    Request::Command(*counted, Command::PauseWithoutRoom(tube.clone(), *length))
+                }
+                _ => Request::Body(Err(NoBody::NoRoom)),
+            };
         }
     }
 

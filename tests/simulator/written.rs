@@ -170,6 +170,10 @@ pub fn all() -> Vec<(&'static str, Plan)> {
         ),
         ("a full disk refuses nothing but puts", on_a_full_disk()),
         (
+            "a pause for which the disk has no room finds no tube that has gone meanwhile",
+            pausing_tubes_that_go(),
+        ),
+        (
             "records that recovery dropped neither return nor follow new ones",
             what_was_dropped(first),
         ),
@@ -346,6 +350,33 @@ fn on_a_full_disk() -> Plan {
     Plan {
         max_job_size: 2500,
         ..plan(vec![does])
+    }
+}
+
+/// One client keeps tubes alive and leaves, while another one pauses them on a full disk.
+/// Their names are long, so there is room for a few pauses only.
+fn pausing_tubes_that_go() -> Plan {
+    let long: &str = &format!("put 0 0 60 2500\r\n{}", "x".repeat(2500));
+    let tubes = || (0..9).map(|number| "x".repeat(199) + &number.to_string());
+    let watches = tubes().map(|tube| format!("watch {tube}\r\n"));
+    let pauses = tubes().map(|tube| format!("pause-tube {tube} 9\r\n"));
+    Plan {
+        max_job_size: 2500,
+        ..plan(vec![
+            vec![
+                Action::Exchanges(watches.collect()),
+                asks(&[long]),
+                Action::Waits(1000),
+                Action::Causes(Incident::Disk(Kind::Any, Fault::Fills(0))),
+                asks(&[long; 4]),
+                Action::Awaits(1, 2),
+            ],
+            vec![
+                Action::Awaits(0, 5),
+                Action::Exchanges(pauses.clone().take(4).collect()),
+                Action::Exchanges(pauses.skip(4).collect()),
+            ],
+        ])
     }
 }
 

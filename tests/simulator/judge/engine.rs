@@ -92,7 +92,7 @@ pub enum Asked {
     Line,
     /// A body, or why there is none.
     Body(Option<NoBody>),
-    /// The line of a pause for which the disk has no room.
+    /// The line of a pause when the disk has no room for a new one.
     NoRoom,
     Quit,
     /// A time slice more for the last line.
@@ -104,7 +104,7 @@ impl Asked {
         match request {
             Request::Continue => Asked::Continue,
             Request::Command(_, Command::Quit) | Request::Http => Asked::Quit,
-            Request::Command(_, Command::NoRoom) => Asked::NoRoom,
+            Request::Command(_, Command::PauseWithoutRoom(..)) => Asked::NoRoom,
             Request::Body(body) => Asked::Body(body.as_ref().err().copied()),
             _ => Asked::Line,
         }
