@@ -135,12 +135,7 @@ pub fn run(random: Random, root: impl FnOnce() + Send + 'static) -> Result<(), S
 
 fn turns() -> Result<(), String> {
     loop {
-        let all_wait = |threads: &mut Threads| {
-            let mut all = threads.all.iter();
-            all.all(|thread| thread.state != State::Ready)
-        };
-        if with(all_wait) == Some(true) && catch_unwind(crate::simulator::judge::all_wait).is_err()
-        {
+        if all_wait() && catch_unwind(crate::simulator::judge::all_wait).is_err() {
             return Err(crate::simulator::last_panic());
         }
         let turn = with(|threads| {
@@ -417,6 +412,12 @@ pub fn stall(nanos: u64) {
 
 pub fn steps() -> u64 {
     with(|threads| threads.steps).unwrap_or_default()
+}
+
+/// Whether none goes on before time passes.
+pub fn all_wait() -> bool {
+    let is_ready = |thread: &Thread| thread.state == State::Ready;
+    with(|threads| !threads.all.iter().any(is_ready)).unwrap_or(true)
 }
 
 /// When the first thread goes on that waits for a time.

@@ -190,6 +190,10 @@ pub fn all() -> Vec<(&'static str, Plan)> {
                 ]])
             },
         ),
+        (
+            "a server that stalls during a slow sync answers after that",
+            stalling_during_a_sync(),
+        ),
         // One reserves, one waits for a moment, one puts, when another machine
         // takes the lock.
         (
@@ -377,6 +381,19 @@ fn pausing_tubes_that_go() -> Plan {
                 Action::Exchanges(pauses.skip(4).collect()),
             ],
         ])
+    }
+}
+
+/// Each life stalls at another step of its first puts.
+fn stalling_during_a_sync() -> Plan {
+    let one = |step| Life {
+        incident: Some((step, Incident::Stalls { is_replaced: false })),
+        ..life(vec![vec![asks(&["put 0 0 60 5\r\nagain"])]; 3])
+    };
+    Plan {
+        sync_takes: 2_000_000,
+        lives: (200..400).step_by(10).map(one).collect(),
+        ..plan(Vec::new())
     }
 }
 

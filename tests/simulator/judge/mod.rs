@@ -202,8 +202,12 @@ pub fn see(event: Event<'_>) {
 
 /// All threads wait, and time is about to pass.
 pub fn all_wait() {
-    // An incident that is due now comes before the judge looks.
+    // An incident that is due now comes before the judge looks. After a stall, those go on
+    // who have waited for a sync.
     threads::pass();
+    if !threads::all_wait() {
+        return;
+    }
     let peers = watch(|judge| {
         let peers = judge.links.values().map(|number| {
             let peer = judge.callers[*number].peer.clone();
