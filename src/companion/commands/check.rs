@@ -24,7 +24,10 @@ pub struct Check {
     /// only this tube; may be repeated (default: the whole server)
     #[arg(short = 't', long = "tube", value_name = "TUBE", value_parser = parse::<Pattern>)]
     tubes: Vec<Pattern>,
-    /// KEY=[WARN,]CRIT: beyond this a figure is a warning, or critical; may be repeated
+    // Square brackets would be a link.
+    #[arg(
+        help = "KEY=[WARN,]CRIT: beyond this a figure is a warning, or critical; may be repeated"
+    )]
     #[arg(long = "limit", value_name = "LIMIT", value_parser = parse::<Limit>)]
     limits: Vec<Limit>,
 }
