@@ -8,7 +8,7 @@
 //! worker then sleeps for many such turns. Here each thread that releases the lock
 //! wakes a sleeper. With 512 clients that put, reserve and delete, on 2 CPUs that were busy,
 //! the slowest hundredth of replies took 11 ms, and with the standard library's mutex 61;
-//! with 64 there was no difference.
+//! with 64 now the one was faster and now the other.
 //!
 //! And a worker with one command would wait for each worker with hundreds. So
 //! there are two ways to take this lock: a thread with bulk work checks whether

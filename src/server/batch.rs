@@ -138,6 +138,8 @@ impl Batch {
 
     /// Waits until the binlog has room for the next request. The replies that are ready are
     /// sent with the next ones. If the disk is full, the request is refused.
+    // Not inlined: a worker that never comes here would need a longer stack.
+    #[inline(never)]
     fn await_room(&mut self, len: u64, shared: &Shared) {
         shared.await_disk_space();
         let binlog = shared.binlog.as_ref().expect("it lacks the room");

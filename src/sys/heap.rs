@@ -32,9 +32,9 @@ pub fn hold_in_heap(max_memory: Option<u64>) {
 ///
 /// It takes large pieces of free memory from the heap, has the system empty their pages,
 /// and frees them again. `malloc_trim` empties every free page in one go, and no thread
-/// can allocate meanwhile: when every second one of 60,000 jobs of 6 kB was deleted, another
-/// client waited 132 milliseconds, and here 0.4. All that it gave back was a sixth of the
-/// memory, in gaps into which new jobs fit.
+/// can allocate meanwhile: when every second one of 60,000 jobs of 6 kB was deleted, it took
+/// 132 milliseconds, and this takes 0.4. All that it gave back was a sixth of the memory, in
+/// gaps into which new jobs fit.
 pub fn trim_heap() {
     #[cfg(all(target_env = "gnu", not(simulated)))]
     glibc::trim();

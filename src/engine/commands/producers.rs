@@ -93,6 +93,8 @@ impl Engine {
         }
     }
 
+    // Not inlined: all commands would take as much of the stack as this one.
+    #[inline(never)]
     fn insert(&mut self, tube: TubeIndex, id: JobId, put: Put, body: Body, now: Time) -> Reply {
         if let Some(reply) = self.inserted_before(&put, tube, now) {
             self.effects.unneeded_bodies.push(body);

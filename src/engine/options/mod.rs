@@ -65,6 +65,9 @@ const LIMIT_OVERHEAD: u64 = 1000;
 impl Engine {
     /// Lets go of a job with options before it moves: `leave` finds it where it would be
     /// without them.
+    // Neither this nor `tie` is inlined: each move of a job would take as much of the stack,
+    // and pages of it that were touched stay with the thread.
+    #[inline(never)]
     pub(super) fn untie(&mut self, id: JobId, from: Option<QueueEntry>) {
         let job = self.jobs.get(id).expect("the job exists");
         let limit = job.limit().map(|limit| limit.key.clone());
@@ -81,6 +84,7 @@ impl Engine {
     /// Takes hold of a job with options that has moved: `enter` has put it where it would
     /// be without them. It is new if it comes from nowhere, and is deleted if it goes
     /// nowhere: then its key is free.
+    #[inline(never)]
     pub(super) fn tie(&mut self, id: JobId, from: Option<QueueEntry>, to: Option<QueueEntry>) {
         let job = self.jobs.get(id).expect("the job exists");
         let may_expire = |to: QueueEntry| matches!(to.state, State::Ready | State::Delayed { .. });

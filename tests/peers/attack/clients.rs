@@ -80,11 +80,32 @@ pub fn silent_after_all_sizes(server: &Server) {
             }
             take(client, 8, true);
         }
+        // Most of what a silent client takes is the deepest that its thread's stack has been.
+        one_at_a_time(client);
+        for other in 0..30 {
+            client.exchange(&format!("use gone-{other}"), &format!("USING gone-{other}"));
+        }
     }
     // The server gives memory back late.
     eventually("200 silent clients take 16 kB each", || {
         server.memory() <= before + CLIENTS * SILENT
     });
+}
+
+/// Brings jobs into all states, with one command at a time.
+fn one_at_a_time(client: &mut Client) {
+    let mut ids: Vec<u64> = (0..40).map(|_| client.put("one")).collect();
+    for id in &mut ids {
+        *id = client.reserve().id;
+    }
+    for ids in ids.chunks_exact(4) {
+        client.exchange(&format!("release {} 0 100", ids[0]), "RELEASED");
+        client.exchange(&format!("release {} 5 0", ids[1]), "RELEASED");
+        client.exchange(&format!("bury {} 0", ids[2]), "BURIED");
+        client.exchange(&format!("touch {}", ids[3]), "TOUCHED");
+    }
+    client.exchange("kick 100", "KICKED 10");
+    ids.into_iter().for_each(|id| client.delete(id));
 }
 
 /// Eight clients open two thousand connections in all, and drop them in several ways:
