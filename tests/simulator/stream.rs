@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::io::{self, IoSlice};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// Every real socket has room for this number of bytes.
@@ -33,6 +33,8 @@ pub struct Socket {
     door: Arc<Door>,
     /// How many bytes the server has ever written.
     written: AtomicUsize,
+    /// Whether the server has closed it.
+    is_closed: AtomicBool,
 }
 
 #[derive(Default)]
@@ -70,6 +72,7 @@ impl Stream {
             window,
             door: door.clone(),
             written: AtomicUsize::new(0),
+            is_closed: AtomicBool::new(false),
         });
         (Stream(socket.clone()), Peer(socket))
     }
@@ -152,6 +155,7 @@ impl Stream {
     }
 
     pub fn close(&self) {
+        self.0.is_closed.store(true, Ordering::Relaxed);
         self.0
             .change(|state| (state.is_over, state.is_closed) = (true, true));
     }
@@ -216,6 +220,11 @@ impl Peer {
     /// How much that is: this can be asked at any moment.
     pub fn written(&self) -> usize {
         self.0.written.load(Ordering::Relaxed)
+    }
+
+    /// Whether the server has closed it. This can be asked at any moment, too.
+    pub fn is_closed(&self) -> bool {
+        self.0.is_closed.load(Ordering::Relaxed)
     }
 
     /// Whether nothing more can be written before the client reads.

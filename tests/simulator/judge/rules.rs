@@ -8,6 +8,7 @@ use crate::engine::ConnectionId;
 use crate::protocol::framing::NoBody;
 use crate::protocol::{JobId, Reply};
 use crate::simulator::naive::{self, State};
+use crate::simulator::stream::Peer;
 use crate::simulator::{threads, world};
 
 /// How late something that is due may happen.
@@ -146,7 +147,11 @@ impl Judge {
             // A stall of the process is part of the time that the server has waited.
             let is_late =
                 |left: u64| threads::now() >= left + AWAITED_FOR || world::stalled_after(left);
-            let was_there = other.accepted_at < asked_at;
+            // A server that knows that it has lost the lock closes connections, and sends
+            // nothing more: so an answer that comes meanwhile tells nobody.
+            let is_closed = || other.peer.as_ref().is_some_and(Peer::is_closed);
+            let is_shut = world::is_replaced() && is_closed();
+            let was_there = other.accepted_at < asked_at && !is_shut;
             let is_awaited = |left: u64| was_there && left < asked_at && !is_late(left);
             assert!(
                 self.is_stopping || !other.left_at.is_some_and(is_awaited),
