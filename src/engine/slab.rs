@@ -70,12 +70,12 @@ impl<Kind: Copy + Ord, T> Slab<Kind, T> {
         self.members.get(index.0 as usize)?.as_deref()
     }
 
-    pub fn remove(&mut self, id: u64) -> Option<T> {
+    pub fn remove(&mut self, id: u64) -> Option<Box<T>> {
         let index = self.by_id.remove(&id)?;
         let member = self.members[index.0 as usize].take()?;
         self.free.insert(index);
         self.trim();
-        Some(*member)
+        Some(member)
     }
 
     /// Frees the holes at the end, a time slice at a time.
@@ -121,8 +121,8 @@ mod tests {
     fn a_free_index_is_used_again_and_an_empty_slab_keeps_no_memory() {
         let mut slab = Slab::<OfTubes, u32>::default();
         let indices: Vec<TubeIndex> = (0..900).map(|n| slab.insert(n.into(), n)).collect();
-        assert_eq!(slab.remove(7), Some(7));
-        assert_eq!(slab.remove(3), Some(3));
+        assert_eq!(slab.remove(7), Some(Box::new(7)));
+        assert_eq!(slab.remove(3), Some(Box::new(3)));
         assert!(slab.get(indices[3]).is_none());
         assert_eq!(
             [slab.insert(1003, 1003), slab.insert(1007, 1007)],
