@@ -437,11 +437,11 @@ fn a_file_with_bytes_that_are_no_record_is_named() {
     let cut_short = version_7(&[put(1, b"one\r\n"), put(2, b"two\r\n")])[..end + 88].to_vec();
     for (file, told) in [
         (
-            with(end, &[201, 0, 0, 0]),
+            with(end, &201_i32.to_ne_bytes()),
             "no tube's name is that long, 4002 bytes from offset 94 on are not read",
         ),
         (
-            with(end, b"\x01\0\0\0*"),
+            with(end, &[&1_i32.to_ne_bytes()[..], b"*"].concat()),
             "this is not a job, 4002 bytes from offset 94 on are not read",
         ),
         (
