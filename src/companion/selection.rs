@@ -3,7 +3,7 @@
 
 use crate::command::{INPUT, Interval, Invocation, ids};
 use crate::failure::{Failure, Outcome, Status};
-use crate::remote::facts::free_states;
+use crate::remote::facts::{FREE, free_states};
 use crate::remote::finder::{each_body, pages};
 use crate::remote::{Act, Client, JobFacts, Pattern, Patterns, Scope, State, Task, WhenFree, Work};
 use crate::text::counted;
@@ -42,7 +42,7 @@ pub struct Conditions {
 /// One of these states.
 pub fn state<const N: usize>(among: [State; N]) -> impl TypedValueParser<Value = State> {
     let names = PossibleValuesParser::new(among.map(State::name));
-    names.map(|name| State::parse(&name).expect("it is one of these"))
+    names.map(|name| State::parse(name.as_bytes()).expect("it is one of these"))
 }
 
 impl Conditions {
@@ -153,7 +153,7 @@ impl Jobs {
 #[derive(Args)]
 pub struct Chosen {
     /// only jobs in this state; may be repeated (default: all)
-    #[arg(long = "state", value_name = "STATE", value_parser = state(State::FREE))]
+    #[arg(long = "state", value_name = "STATE", value_parser = state(FREE))]
     states: Vec<State>,
     #[command(flatten)]
     conditions: Conditions,

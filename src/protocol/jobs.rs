@@ -19,10 +19,15 @@ pub enum JobState {
 }
 
 impl JobState {
+    /// All states, in the order in which people are shown them.
+    pub const ALL: [JobState; 4] = {
+        use JobState::{Buried, Delayed, Ready, Reserved};
+        [Ready, Reserved, Delayed, Buried]
+    };
+
     /// The state of this name.
     pub fn parse(name: &[u8]) -> Option<JobState> {
-        use JobState::{Buried, Delayed, Ready, Reserved};
-        let mut all = [Ready, Delayed, Reserved, Buried].into_iter();
+        let mut all = JobState::ALL.into_iter();
         all.find(|state| state.name().as_bytes() == name)
     }
 

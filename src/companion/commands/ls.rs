@@ -4,6 +4,7 @@
 use crate::command::{Invocation, Run, Tubes, ids};
 use crate::failure::{Outcome, Status};
 use crate::remote::client::job;
+use crate::remote::facts::FREE;
 use crate::remote::finder::each_body;
 use crate::remote::form::{Bodies, job_line, job_titles, job_to_json};
 use crate::remote::{Client, Job, JobFacts, Scope, State};
@@ -98,7 +99,7 @@ pub struct Peek {
     #[arg(short, long, value_name = "TUBE", value_parser = parse::<TubeName>)]
     tube: Option<TubeName>,
     /// its next job in this state (default: ready)
-    #[arg(long, value_name = "STATE", value_parser = state(State::FREE))]
+    #[arg(long, value_name = "STATE", value_parser = state(FREE))]
     state: Option<State>,
     #[command(flatten)]
     bodies: Bodies,

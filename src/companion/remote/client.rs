@@ -542,7 +542,7 @@ pub fn job_facts(id: JobId, asked: &str, reply: Reply) -> Outcome<Option<Facts>>
 /// in the state 'invalid' for each `put` that it refused for want of room.
 pub fn known(facts: Facts) -> Outcome<Option<JobFacts>> {
     let state = facts.text("state");
-    if !state.is_empty() && State::parse(state).is_none() {
+    if !state.is_empty() && State::parse(state.as_bytes()).is_none() {
         return Ok(None);
     }
     let asked = format!("job {}", facts.text("id"));

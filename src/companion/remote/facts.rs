@@ -3,9 +3,10 @@
 //! value` or `- item` in a line, with or without double quotes around the
 //! value.
 
-use crate::text::json::Number;
+use crate::text::json::Json;
 use crate::text::shown;
 use crate::values::Parse;
+pub use beanpole::protocol::JobState as State;
 use beanpole::protocol::{JobId, Limit, Priority, PutOptions, Seconds, TubeName};
 use serde::{Serialize, Serializer};
 use std::borrow::Cow;
@@ -68,13 +69,8 @@ impl Facts {
 
     /// The value of this key.
     pub fn get(&self, key: &str) -> Option<&str> {
-        let ends = self.ends.iter().map(|(_, end)| *end);
-        let mut places = std::iter::once(0).chain(ends).zip(&self.ends);
-        // Most keys differ in length.
-        let (_, &(from, to)) = places.find(|(start, (end, _))| {
-            end - start == key.len() && self.text[*start..*end] == *key
-        })?;
-        Some(&self.text[from..to])
+        let found = self.iter().find(|(known, _)| *known == key);
+        found.map(|(_, value)| value)
     }
 
     /// The value of this key as text; empty if there is none.
@@ -106,13 +102,22 @@ impl Facts {
 
     /// How many jobs a server or a tube has in these states.
     pub fn jobs_in(&self, states: &[State]) -> u64 {
-        let counts = states.iter().map(|state| self.number(state.count_key()));
-        counts.sum()
+        let all = State::ALL.into_iter().zip(self.jobs());
+        all.filter(|(state, _)| states.contains(state))
+            .map(|(_, count)| count)
+            .sum()
     }
 
     /// How many jobs there are in each state, in the order of [`State::ALL`].
     pub fn jobs(&self) -> [u64; State::ALL.len()] {
-        State::ALL.map(|state| self.jobs_in(&[state]))
+        let count = |key| self.number(key);
+        [
+            "current-jobs-ready",
+            "current-jobs-reserved",
+            "current-jobs-delayed",
+            "current-jobs-buried",
+        ]
+        .map(count)
     }
 
     /// How many connections a server has, and how many of them put, work and wait.
@@ -157,37 +162,23 @@ impl Serialize for Facts {
         // The `id` of a server is no number.
         let is_server = self.get("pid").is_some();
         to.collect_map(self.iter().map(|(key, value)| {
-            let value = match key {
-                "draining" | "producer" | "worker" | "waiting" => Value::Flag(value == "true"),
+            let json: Json = match key {
+                "draining" | "producer" | "worker" | "waiting" => (value == "true").into(),
                 "name" | "tube" | "version" | "hostname" | "os" | "platform" | "address" => {
-                    Value::Text(value)
+                    value.into()
                 }
-                "idempotency-key" | "concurrency-key" => Value::Text(value),
-                "id" if is_server => Value::Text(value),
-                _ => Value::of(value),
+                "idempotency-key" | "concurrency-key" => value.into(),
+                "id" if is_server => value.into(),
+                _ => number_or_text(value),
             };
-            (key, value)
+            (key, json)
         }))
     }
 }
 
-#[derive(Serialize)]
-#[serde(untagged)]
-enum Value<'a> {
-    Flag(bool),
-    Count(u64),
-    Number(Number),
-    Text(&'a str),
-}
-
-impl Value<'_> {
-    /// A number if this text is one in JSON, which has no needless zeros, else the text.
-    fn of(text: &str) -> Value<'_> {
-        match (text.as_bytes(), text.parse()) {
-            ([b'0'] | [b'1'..=b'9', ..], Ok(count)) => Value::Count(count),
-            _ => text.parse().map_or(Value::Text(text), Value::Number),
-        }
-    }
+/// A number if this text is one in JSON, which has no needless zeros, else the text.
+fn number_or_text(text: &str) -> Json {
+    text.parse().map_or(text.into(), Json::Number)
 }
 
 /// The jobs or connections in a list, and the number from which to continue if there
@@ -234,49 +225,15 @@ fn unquoted(value: &str) -> Cow<'_, str> {
     }
 }
 
-/// The state of a job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
-    Ready,
-    Reserved,
-    Delayed,
-    Buried,
-}
-
-impl State {
-    /// All states, in the order in which they are shown to people.
-    pub const ALL: [State; 4] = [State::Ready, State::Reserved, State::Delayed, State::Buried];
-
-    /// The states in which no connection holds a job, in the order in which to
-    /// go through them: ready jobs come last, because others may become ready
-    /// meanwhile.
-    pub const FREE: [State; 3] = [State::Buried, State::Delayed, State::Ready];
-
-    /// The state with this name.
-    pub fn parse(name: &str) -> Option<State> {
-        State::ALL.into_iter().find(|state| state.name() == name)
-    }
-
-    /// Its name in the protocol.
-    pub fn name(self) -> &'static str {
-        self.count_key().trim_start_matches("current-jobs-")
-    }
-
-    /// The key that counts jobs in this state.
-    pub fn count_key(self) -> &'static str {
-        match self {
-            State::Ready => "current-jobs-ready",
-            State::Reserved => "current-jobs-reserved",
-            State::Delayed => "current-jobs-delayed",
-            State::Buried => "current-jobs-buried",
-        }
-    }
-}
+/// The states in which no connection holds a job, in the order in which to
+/// go through them: ready jobs come last, because others may become ready
+/// meanwhile.
+pub const FREE: [State; 3] = [State::Buried, State::Delayed, State::Ready];
 
 impl Parse for State {
     fn parse(text: &str) -> Result<State, String> {
         let wrong = || format!("'{text}' is not ready, delayed, reserved or buried");
-        State::parse(text).ok_or_else(wrong)
+        State::parse(text.as_bytes()).ok_or_else(wrong)
     }
 }
 
@@ -284,7 +241,7 @@ impl Parse for State {
 /// go through them.
 pub fn free_states(given: &[State]) -> Vec<State> {
     let wanted = |state: &State| given.is_empty() || given.contains(state);
-    State::FREE.into_iter().filter(wanted).collect()
+    FREE.into_iter().filter(wanted).collect()
 }
 
 /// What a server tells of a job: the values that commands use, and `all` of it.
@@ -333,7 +290,7 @@ impl JobFacts {
         Ok(JobFacts {
             id: JobId(facts.text("id").parse().map_err(|_| wrong("id"))?),
             tube: TubeName::parse(facts.text("tube").as_bytes()).ok_or_else(|| wrong("tube"))?,
-            state: State::parse(facts.text("state")).ok_or_else(|| wrong("state"))?,
+            state: State::parse(facts.text("state").as_bytes()).ok_or_else(|| wrong("state"))?,
             priority: Priority(number("pri")?),
             age: facts.number("age"),
             delay: Seconds(number("delay")?),
@@ -381,7 +338,7 @@ mod tests {
 
     #[test]
     fn only_a_number_of_json_becomes_a_number() {
-        let told = ["7", "-0.50", "1.5", "0", "007", "+1", " 1", "", "1.13-b"].map(Value::of);
+        let told = ["7", "-0.50", "1.5", "0", "007", "+1", " 1", "", "1.13-b"].map(number_or_text);
         let json = json!(told).to_string();
         assert_eq!(json, r#"[7,-0.50,1.5,0,"007","+1"," 1","","1.13-b"]"#);
     }

@@ -176,7 +176,7 @@ impl Line {
         }
         let state = keys
             .state
-            .map(|name| State::parse(&name).ok_or("'state' is none of a job"))
+            .map(|name| State::parse(name.as_bytes()).ok_or("'state' is none of a job"))
             .transpose()?;
         job.buried = state == Some(State::Buried);
         // A job that is ready has the delay that it once had. What is left of one has a key

@@ -11,7 +11,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::ser::{Formatter, Serializer};
-pub use serde_json::{Number, Value as Json, json};
+pub use serde_json::{Value as Json, json};
 use std::io::{self, Write};
 
 /// A number with all digits that distinguish it from its neighbours; `null` if

@@ -8,7 +8,7 @@ use crate::failure::{Failure, Outcome};
 use crate::http::{Link, Request};
 use crate::remote::act::{kick_some, why_not};
 use crate::remote::client_list;
-use crate::remote::facts::free_states;
+use crate::remote::facts::{FREE, free_states};
 use crate::remote::finder::{self, bodies, each_body, near};
 use crate::remote::{
     Act, Client, Job, JobFacts, NewJob, Reply, Scope, State, Task, Transfer, Walk, Watched,
@@ -102,7 +102,7 @@ pub fn page(client: &mut Client, request: &Request) -> Outcome<Json> {
         // Without that question, to look for the next jobs would create the tube.
         let is_plain = page.text.is_empty() && sort.is_none() && !only_ids;
         let share = if is_plain {
-            PAGE / scope.states.len().min(State::FREE.len())
+            PAGE / scope.states.len().min(FREE.len())
         } else {
             AT_ONCE
         };
