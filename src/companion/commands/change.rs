@@ -6,7 +6,7 @@ use crate::command::{INPUT, Invocation, Run, Sure, Tubes, ids, word};
 use crate::failure::{Failure, Outcome, Status};
 use crate::remote::act::{complain_of_each, kick_some};
 use crate::remote::address::warn_of;
-use crate::remote::finder::{bodies, jobs_of};
+use crate::remote::finder::bodies;
 use crate::remote::{Act, Job, Pattern, Patterns, Server, State, Task, Transfer};
 use crate::selection::{Chosen, Jobs};
 use crate::text::listed;
@@ -243,7 +243,7 @@ impl Run for Edit {
             return Failure::usage("which job? give one id");
         };
         let mut client = invocation.connect()?;
-        let jobs = jobs_of(&mut client, [id].into_iter())?.into_iter();
+        let jobs = client.jobs([id])?.into_iter();
         let jobs = jobs.filter(|job| job.state != State::Reserved).collect();
         let Some((mut job, Job { body, .. })) = bodies(&mut client, jobs)?.pop() else {
             complain_of_each(&mut client, &[id])?;

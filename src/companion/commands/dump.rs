@@ -6,7 +6,7 @@
 
 use crate::command::{INPUT, Invocation, Run, Tubes};
 use crate::failure::{Failure, Outcome, Status};
-use crate::remote::finder::{self, MOST, each_body, jobs_of};
+use crate::remote::finder::{self, MOST, each_body};
 use crate::remote::form::{DUMP_VERSION, Line, Source, job_to_json};
 use crate::remote::reply::LARGEST_BODY;
 use crate::remote::tubes::stats_of;
@@ -64,7 +64,7 @@ impl Run for Dump {
         let mut progress = Progress::new("dumping", Some(ids.len() as u64));
         let mut count = 0u64;
         for some in ids.chunks(MOST) {
-            let there = jobs_of(&mut client, some.iter().copied())?;
+            let there = client.jobs(some.iter().copied())?;
             each_body(&mut client, there, |job, found| {
                 count += 1;
                 write(job_to_json(job.id, Some(&job.all), &found.body))

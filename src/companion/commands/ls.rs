@@ -130,8 +130,7 @@ impl Run for Peek {
                 continue;
             };
             if self.bodies.json {
-                let facts = client.job_facts(job.id)?;
-                job.facts = facts.map(Box::new);
+                job.facts = client.job(job.id)?.map(Box::new);
             }
             self.bodies.write(&mut output, &job)?;
         }

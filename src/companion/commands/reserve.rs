@@ -9,12 +9,12 @@ use crate::command::{Invocation, Run, Tubes};
 use crate::failure::{Failure, Outcome, Status};
 use crate::remote::act::{send, send_each};
 use crate::remote::form::Bodies;
-use crate::remote::{Act, Client, Job, JobFacts, NewJob, Room, client};
+use crate::remote::{Act, Client, Job, NewJob, Room, client};
 use crate::text::output::{self, Output, complain};
 use crate::values::{Count, parse};
 use beanpole::protocol::{JobId, Seconds};
 use clap::Args;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 #[derive(Args)]
@@ -79,16 +79,12 @@ impl Run for Reserve {
             if jobs.is_empty() {
                 break;
             }
-            let unknown = jobs.iter_mut().filter(|job| job.facts.is_none());
-            let about = client.about_job()?;
-            client.each(
-                unknown,
-                |job| about(job.id),
-                |job, line, reply| {
-                    job.facts = client::job_facts(job.id, line, reply)?.map(Box::new);
-                    Ok(())
-                },
-            )?;
+            let unknown = jobs.iter().filter(|job| job.facts.is_none());
+            let told = client.jobs(unknown.map(|job| job.id).collect::<Vec<_>>())?;
+            let mut told: HashMap<_, _> = told.into_iter().map(|facts| (facts.id, facts)).collect();
+            for job in &mut jobs {
+                job.facts = job.facts.take().or(told.remove(&job.id).map(Box::new));
+            }
             for job in &jobs {
                 self.bodies.write(&mut output, job)?;
             }
@@ -101,7 +97,6 @@ impl Run for Reserve {
             taken += jobs.len();
             room.learn(jobs.iter().map(|job| job.body.len()));
             let lines = jobs.into_iter().flat_map(|Job { id, facts, .. }| {
-                let facts = facts.and_then(|facts| JobFacts::read(*facts).ok());
                 let own = facts.map_or(NewJob::PRIORITY, |facts| facts.priority);
                 act.lines(id, own).into_iter().map(move |line| (id, line))
             });

@@ -52,8 +52,8 @@ impl Run for Stats {
         };
         let (found, outcome) = invocation.ask_each(|client| {
             if let Some(id) = job {
-                let facts = client.job_facts(id)?;
-                return Ok(Documents(vec![facts.ok_or_else(|| Failure::no_job(id))?]));
+                let job = client.job(id)?.ok_or_else(|| Failure::no_job(id))?;
+                return Ok(Documents(vec![job.all]));
             }
             if patterns.0.is_empty() {
                 return Ok(Documents(vec![client.server_stats()?]));

@@ -5,9 +5,9 @@
 //! the job by its id. This is possible in every state except 'reserved'.
 
 use crate::failure::{Failure, Outcome};
-use crate::remote::client::{facts, known};
+use crate::remote::client::facts;
 use crate::remote::finder::MOST;
-use crate::remote::{Client, JobFacts, NewJob, Reply, State};
+use crate::remote::{Client, NewJob, Reply, State};
 use crate::signals::interrupts;
 use crate::text::output::{Progress, complain};
 use beanpole::protocol::{JobId, Priority, Seconds, TubeName};
@@ -34,7 +34,7 @@ impl Act {
     /// were not found, or not in a state for it.
     pub fn to(self, client: &mut Client, ids: &[JobId]) -> Outcome<Ids> {
         let jobs = match self {
-            Act::Bury(None) | Act::Release(None, _) => seen(client, ids)?,
+            Act::Bury(None) | Act::Release(None, _) => client.jobs(ids.iter().copied())?,
             _ => Vec::new(),
         };
         let priorities: HashMap<_, _> = jobs.iter().map(|job| (job.id, job.priority)).collect();
@@ -123,14 +123,6 @@ pub fn as_input(ids: &[JobId]) -> String {
     }
 }
 
-/// The jobs among these that exist, as `stats-job` shows them: with all that is needed to
-/// act on them.
-fn seen(client: &mut Client, ids: &[JobId]) -> Outcome<Vec<JobFacts>> {
-    let told = client.all(ids, |id| format!("stats-job {id}"), facts)?;
-    let found = told.into_iter().filter_map(|(_, facts)| facts);
-    found.map(known).filter_map(Outcome::transpose).collect()
-}
-
 /// Reports why a command could do nothing to these jobs.
 pub fn complain_of_each(client: &mut Client, ids: &[JobId]) -> Outcome<()> {
     for (id, facts) in client.all(ids, |id| format!("stats-job {id}"), facts)? {
@@ -195,7 +187,7 @@ impl Work for WhenFree {
                 client.each(left.clone(), line, |_, _, _| Ok(()))?;
             }
             sleep(AGAIN);
-            let jobs = seen(client, &left)?;
+            let jobs = client.jobs(left.iter().copied())?;
             let there: HashMap<_, _> = jobs.iter().map(|job| (job.id, job.state)).collect();
             gone.extend(left.extract_if(.., |id| !there.contains_key(id)));
             // A job may be as it should be already; then it keeps its priority.

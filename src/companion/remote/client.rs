@@ -8,7 +8,7 @@
 
 use crate::failure::{Failure, Outcome, plain};
 use crate::remote::reply::{Bounds, LARGEST_DOCUMENT};
-use crate::remote::{Address, Facts, Job, JobFacts, RawReply, Reply, Server, State, facts};
+use crate::remote::{Address, Facts, Job, JobFacts, RawReply, Reply, Server, facts};
 use crate::signals::timeout_until;
 use beanpole::protocol::{JobId, TubeName};
 use nix::poll::{PollFd, PollFlags, poll};
@@ -126,15 +126,6 @@ impl Client {
             }
         }
         Err(Failure::Unreachable(reasons.join("; ")))
-    }
-
-    /// The beginning of what the server calls this connection in its list, unless an address
-    /// is translated on the way.
-    pub fn name(&self) -> String {
-        match self.stream.local_addr() {
-            Ok(address) => address.to_string(),
-            Err(_) => format!("unix:pid={},", std::process::id()),
-        }
     }
 
     /// Asks questions whose replies come to their end, whatever the server sends: together
@@ -421,8 +412,7 @@ impl Client {
         let (told, more) = (self.reply()?, self.reply()?);
         let told = facts("stats", told)?;
         let mut told = told.ok_or_else(|| Failure::unexpected("stats", &Reply::NotFound))?;
-        // Other servers have no such command. Earlier builds of beanpoled have none either,
-        // and all keys in `stats`.
+        // Other servers have no such command.
         if let Reply::Ok(_) = more {
             let more = facts("list-server-stats", more)?.unwrap_or_default();
             more.iter()
@@ -431,21 +421,31 @@ impl Client {
         Ok(told)
     }
 
-    /// The request for what the server tells of a job. beanpoled tells more in a list than
-    /// in `stats-job`.
-    pub fn about_job(&mut self) -> Outcome<fn(JobId) -> String> {
-        Ok(if self.is_extended()? {
-            |id| format!("list-jobs {id} 1")
-        } else {
-            |id| format!("stats-job {id}")
-        })
+    /// The jobs among these that exist, in the given order, as far as the server tells.
+    pub fn jobs(&mut self, ids: impl IntoIterator<Item = JobId>) -> Outcome<Vec<JobFacts>> {
+        // beanpoled tells more in a list than in `stats-job`.
+        let are_listed = self.is_extended()?;
+        let line = |id: &JobId| match are_listed {
+            true => format!("list-jobs {id} 1"),
+            false => format!("stats-job {id}"),
+        };
+        let mut found = Vec::new();
+        self.each(ids, line, |id, line, reply| {
+            let told = match are_listed {
+                // If it does not exist, the list begins with the next one.
+                true => in_list(line, reply)?.0.into_iter().next(),
+                false => facts(line, reply)?,
+            };
+            let own = told.filter(|told| told.number("id") == id.0);
+            found.extend(own.map_or(Ok(None), JobFacts::read)?);
+            Ok(())
+        })?;
+        Ok(found)
     }
 
     /// What the server tells of a job, if it exists.
-    pub fn job_facts(&mut self, id: JobId) -> Outcome<Option<Facts>> {
-        let line = self.about_job()?(id);
-        let reply = self.call(&line)?;
-        job_facts(id, &line, reply)
+    pub fn job(&mut self, id: JobId) -> Outcome<Option<JobFacts>> {
+        Ok(self.jobs([id])?.pop())
     }
 
     /// The statistics of a tube, if it exists.
@@ -463,11 +463,6 @@ impl Client {
     pub fn known_tube(&mut self, tube: &TubeName) -> Outcome<Facts> {
         let facts = self.tube_stats(tube)?;
         facts.ok_or_else(|| Failure::no_tube(tube))
-    }
-
-    /// The facts of a job, if it exists.
-    pub fn job(&mut self, id: JobId) -> Outcome<Option<JobFacts>> {
-        self.job_facts(id)?.map_or(Ok(None), known)
     }
 
     /// All tubes, sorted by name.
@@ -525,29 +520,6 @@ pub fn in_list(asked: &str, reply: Reply) -> Outcome<(Vec<Facts>, Option<u64>)> 
         }
         other => Err(Failure::unexpected(asked, &other)),
     }
-}
-
-/// What the reply to [`Client::about_job`] tells of this job; `None` if it does not exist.
-pub fn job_facts(id: JobId, asked: &str, reply: Reply) -> Outcome<Option<Facts>> {
-    if asked.starts_with("stats-job") {
-        return facts(asked, reply);
-    }
-    // If it does not exist, the list begins with the next one.
-    let first = in_list(asked, reply)?.0.into_iter().next();
-    Ok(first.filter(|facts| facts.text("id") == id.to_string()))
-}
-
-/// The job in this dictionary. `None` if it is in a state that the protocol
-/// does not have: nothing can be done to such a job. beanstalkd keeps a job
-/// in the state 'invalid' for each `put` that it refused for want of room.
-pub fn known(facts: Facts) -> Outcome<Option<JobFacts>> {
-    let state = facts.text("state");
-    if !state.is_empty() && State::parse(state.as_bytes()).is_none() {
-        return Ok(None);
-    }
-    let asked = format!("job {}", facts.text("id"));
-    let wrong = |reason| Failure::Unreachable(format!("{asked}: {reason}"));
-    JobFacts::read(facts).map(Some).map_err(wrong)
 }
 
 /// The job in a reply; `None` if there is none.

@@ -5,7 +5,6 @@ use crate::remote::finder;
 use crate::remote::{Client, Facts, Reply};
 use crate::text::{row, span};
 use std::cmp::Reverse;
-use std::net::SocketAddr;
 
 /// The columns: their names, which are the keys of the server except `does`, and
 /// their widths, negative if the text is aligned to the left.
@@ -48,19 +47,6 @@ pub fn close(client: &mut Client, id: u64) -> Outcome<bool> {
             Failure::refused(format!("close-connection {id}: this server cannot"))
         }
         reply => reply.is_done("close-connection"),
-    }
-}
-
-/// Whether this is the connection with this [name](Client::name).
-pub fn is_of(one: &Facts, name: &str) -> bool {
-    let address = one.text("address");
-    let read = |text: &str| {
-        let address: Option<SocketAddr> = text.parse().ok();
-        address.map(|it| (it.ip().to_canonical(), it.port()))
-    };
-    match read(name) {
-        Some(own) => read(address) == Some(own),
-        None => address.starts_with(name),
     }
 }
 

@@ -3,6 +3,7 @@
 //! value` or `- item` in a line, with or without double quotes around the
 //! value.
 
+use crate::failure::{Failure, Outcome};
 use crate::text::json::Json;
 use crate::text::shown;
 use crate::values::Parse;
@@ -43,28 +44,6 @@ impl Facts {
         let key = self.text.len();
         self.text += value;
         self.ends.push((key, self.text.len()));
-    }
-
-    /// What `stats-job` would show of a job that `reserve-with-stats` has just given, by the
-    /// words that follow its length; `None` if it has options, since a list of jobs shows
-    /// more of these.
-    pub fn of_reserved(id: JobId, told: &[&str]) -> Option<Facts> {
-        let keys = [
-            "tube", "pri", "age", "delay", "ttr", "reserves", "timeouts", "releases", "buries",
-            "kicks",
-        ];
-        let mut facts = Facts::default();
-        facts.push("id", &id.to_string());
-        for (key, value) in keys.into_iter().zip(told) {
-            facts.push(key, &unquoted(value));
-            // What follows from the reservation has the place that it has there.
-            match key {
-                "tube" => facts.push("state", "reserved"),
-                "ttr" => facts.push("time-left", value),
-                _ => {}
-            }
-        }
-        (told.len() == keys.len()).then_some(facts)
     }
 
     /// The value of this key.
@@ -260,16 +239,11 @@ pub struct JobFacts {
 }
 
 impl JobFacts {
-    /// The options of its put, if the server tells any.
-    pub fn options(&self) -> Option<PutOptions> {
-        self.all.options()
-    }
-
     /// The limit for which the job is not given out although it is ready: as
     /// many jobs with its key as may be are reserved.
     pub fn full_limit(&self) -> Option<Limit> {
         let is_full = self.all.get("concurrency-free") == Some("0");
-        let options = (is_full && self.state == State::Ready).then(|| self.options());
+        let options = (is_full && self.state == State::Ready).then(|| self.all.options());
         options.flatten()?.limit
     }
 
@@ -283,14 +257,49 @@ impl JobFacts {
         }
     }
 
-    /// The job in this dictionary; an error if it describes no job.
-    pub fn read(facts: Facts) -> Result<JobFacts, String> {
-        let wrong = |key| format!("'{}' is no {key} of a job", facts.text(key));
+    /// What `stats-job` would show of a job that `reserve-with-stats` has just given, by the
+    /// words that follow its length; `None` if it has options, since a list of jobs shows
+    /// more of these.
+    pub fn of_reserved(id: JobId, told: &[&str]) -> Option<JobFacts> {
+        let keys = [
+            "tube", "pri", "age", "delay", "ttr", "reserves", "timeouts", "releases", "buries",
+            "kicks",
+        ];
+        let mut facts = Facts::default();
+        facts.push("id", &id.to_string());
+        for (key, value) in keys.into_iter().zip(told) {
+            facts.push(key, value);
+            // What follows from the reservation has the place that it has there.
+            match key {
+                "tube" => facts.push("state", "reserved"),
+                "ttr" => facts.push("time-left", value),
+                _ => {}
+            }
+        }
+        JobFacts::read(facts)
+            .ok()?
+            .filter(|_| told.len() == keys.len())
+    }
+
+    /// The job in this dictionary. `None` if it is in a state that the protocol
+    /// does not have: nothing can be done to such a job. beanstalkd keeps a job
+    /// in the state 'invalid' for each `put` that it refused for want of room.
+    pub fn read(facts: Facts) -> Outcome<Option<JobFacts>> {
+        let wrong = |key| {
+            let (id, value) = (facts.text("id"), facts.text(key));
+            Failure::Unreachable(format!("job {id}: '{value}' is no {key} of a job"))
+        };
         let number = |key| facts.text(key).parse().map_err(|_| wrong(key));
-        Ok(JobFacts {
+        let Some(state) = State::parse(facts.text("state").as_bytes()) else {
+            return match facts.get("state") {
+                Some(_) => Ok(None),
+                None => Err(wrong("state")),
+            };
+        };
+        Ok(Some(JobFacts {
             id: JobId(facts.text("id").parse().map_err(|_| wrong("id"))?),
             tube: TubeName::parse(facts.text("tube").as_bytes()).ok_or_else(|| wrong("tube"))?,
-            state: State::parse(facts.text("state").as_bytes()).ok_or_else(|| wrong("state"))?,
+            state,
             priority: Priority(number("pri")?),
             age: facts.number("age"),
             delay: Seconds(number("delay")?),
@@ -298,7 +307,7 @@ impl JobFacts {
             time_left: Seconds(number("time-left").unwrap_or(0)),
             reserves: facts.number("reserves"),
             all: facts,
-        })
+        }))
     }
 }
 

@@ -13,7 +13,7 @@
 //! buried and delayed jobs would stay ready.
 
 use crate::failure::{Failure, Outcome, Status};
-use crate::remote::client::{in_list, job, job_facts, known};
+use crate::remote::client::{in_list, job};
 use crate::remote::{Client, Facts, Job, JobFacts, Reply, State};
 use crate::text::output::{Progress, complain};
 use beanpole::protocol::framing::MAX_LINE;
@@ -52,10 +52,8 @@ impl Scope {
 
 /// The highest number of jobs or connections that one request asks for.
 pub const MOST: usize = 1000;
-/// How many requests a walk may take: as many as for 262 million jobs; and for how many more
-/// one counts that has shown none.
+/// How many requests a walk may take: as many as for 262 million jobs.
 const MOST_PAGES: u32 = 1 << 18;
-const EMPTY: u32 = 1;
 /// How many ids are asked for at once where jobs are searched for.
 const BLOCK: u64 = 1000;
 /// How many ids beyond the known ones are asked for before the search gives up.
@@ -82,7 +80,7 @@ pub fn pages(
     }
     let (ids, status) = by_asking(client, scope, most)?;
     for ids in ids.chunks(MOST) {
-        let mut jobs = jobs_of(client, ids.iter().copied())?;
+        let mut jobs = client.jobs(ids.iter().copied())?;
         jobs.retain(|job| scope.has(job));
         if !each(client, jobs)? {
             break;
@@ -128,10 +126,7 @@ pub fn near(
     };
     let scope = Scope::of(tube, [state]);
     let mut found = match Walk::begin(client, &scope)? {
-        Some(mut walk) => {
-            let first = jobs_of(client, [start].into_iter())?;
-            [first, walk.page(client, MOST)?].concat()
-        }
+        Some(mut walk) => [client.jobs([start])?, walk.page(client, MOST)?].concat(),
         None => around(client, start.0)?,
     };
     found.retain(|job| scope.has(job));
@@ -147,7 +142,7 @@ const AROUND: u64 = 1000;
 /// The jobs with ids like this one.
 pub fn around(client: &mut Client, id: u64) -> Outcome<Vec<JobFacts>> {
     let ids = id.saturating_sub(AROUND)..id.saturating_add(AROUND);
-    jobs_of(client, ids.map(JobId))
+    client.jobs(ids.map(JobId))
 }
 
 /// A walk through the jobs of a scope, on a server that lists them. It meets a
@@ -186,10 +181,8 @@ impl Walk {
         let reply = client.call(&line)?;
         let (jobs, next) = in_list(&line, reply)?;
         self.next = next.map(JobId).filter(|next| *next > from);
-        if jobs.is_empty() {
-            self.left = self.left.saturating_sub(EMPTY);
-        }
-        let known = jobs.into_iter().map(known).filter_map(Outcome::transpose);
+        let known = jobs.into_iter().map(JobFacts::read);
+        let known = known.filter_map(Outcome::transpose);
         let mut jobs = known.collect::<Outcome<Vec<_>>>()?;
         jobs.retain(|job| self.scope.has(job));
         Ok(jobs)
@@ -287,7 +280,7 @@ fn by_asking(client: &mut Client, scope: &Scope, most: usize) -> Outcome<(Vec<Jo
         && let Some(range) = search.next()
     {
         progress.add(range.end - range.start);
-        for job in jobs_of(client, range.map(JobId))? {
+        for job in client.jobs(range.map(JobId))? {
             found += u64::from(scope.has_tube(&job.tube));
             ids.extend(scope.has(&job).then_some(job.id));
         }
@@ -408,22 +401,6 @@ fn highest(client: &mut Client, starts: &BTreeSet<u64>) -> Outcome<(u64, Option<
         .call(format_args!("delete {id}"))?
         .is_done("delete")?;
     Ok((id.0, None))
-}
-
-/// The facts of the jobs among these that exist, in the given order.
-pub fn jobs_of(client: &mut Client, ids: impl Iterator<Item = JobId>) -> Outcome<Vec<JobFacts>> {
-    let about = client.about_job()?;
-    let mut found = Vec::new();
-    client.each(
-        ids,
-        |id| about(*id),
-        |id, line, reply| {
-            let facts = job_facts(id, line, reply)?;
-            found.extend(facts.map_or(Ok(None), known)?);
-            Ok(())
-        },
-    )?;
-    Ok(found)
 }
 
 /// Gives those of these jobs that still exist, each with its body, in order.

@@ -41,7 +41,11 @@ impl Bodies {
     /// Writes a job. JSON contains its facts, if they are known.
     pub fn write(&self, output: &mut Output, job: &Job) -> Outcome<()> {
         if self.json {
-            return output.json(&job_to_json(job.id, job.facts.as_deref(), &job.body));
+            return output.json(&job_to_json(
+                job.id,
+                job.facts.as_ref().map(|facts| &facts.all),
+                &job.body,
+            ));
         }
         let is_terminal = output::is_terminal();
         if is_terminal {

@@ -4,7 +4,7 @@
 //! The daemon has another type, in `protocol`, for the opposite direction.
 //! There the engine makes a reply; here it may come from any server.
 
-use super::facts::Facts;
+use super::facts::JobFacts;
 use crate::failure::{Failure, Outcome};
 use crate::text::shown;
 use beanpole::protocol::JobId;
@@ -65,7 +65,7 @@ pub struct Job {
     pub size: u64,
     /// What the server tells of it, if `reserve-with-stats` has told all of that: of a job
     /// with options there is more to tell.
-    pub facts: Option<Box<Facts>>,
+    pub facts: Option<Box<JobFacts>>,
 }
 
 /// The replies that are one word.
@@ -172,7 +172,7 @@ impl RawReply {
         let known = match (words.as_slice(), self.chunk) {
             (["OK", _], Some(chunk)) => Some(Reply::Ok(chunk)),
             (["RESERVED", _, _, told @ ..], Some(body)) => {
-                let facts = id.and_then(|id| Facts::of_reserved(id, told));
+                let facts = id.and_then(|id| JobFacts::of_reserved(id, told));
                 job(body, facts.map(Box::new)).map(Reply::Reserved)
             }
             (["FOUND", _, _], Some(body)) => job(body, None).map(Reply::Found),

@@ -502,7 +502,7 @@ fn limited(
             some => format!("{some} of the next {} ready jobs wait", next.len()),
         };
         let has_key = |job: &&JobFacts| {
-            let limit = job.options().and_then(|options| options.limit);
+            let limit = job.all.options().and_then(|options| options.limit);
             limit.is_some_and(|limit| limit.key == key)
         };
         let ids: Vec<_> = held.iter().filter(has_key).map(|job| job.id).collect();

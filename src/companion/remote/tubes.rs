@@ -5,7 +5,7 @@
 
 use crate::failure::Outcome;
 use crate::remote::client::{facts, job};
-use crate::remote::finder::{self, connections, jobs_of};
+use crate::remote::finder::{self, connections};
 use crate::remote::{Client, Facts, JobFacts, Patterns, Reply, Scope, State, Walk};
 use beanpole::protocol::{JobId, TubeName};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
@@ -61,7 +61,7 @@ fn next_ready(client: &mut Client, tubes: &[TubeName]) -> Outcome<Vec<JobFacts>>
         }
         Ok(())
     })?;
-    jobs_of(client, ids.into_iter())
+    client.jobs(ids)
 }
 
 /// The rates of a server or a tube: the name of each, and the keys of the counters that
@@ -184,7 +184,7 @@ impl Sample {
             chosen.map(|(name, _)| name.clone()).collect::<Vec<_>>()
         };
         let next = next_ready(client, &with(State::Ready))?;
-        let mut others = jobs_of(client, jobs.into_iter())?;
+        let mut others = client.jobs(jobs)?;
         for name in with(State::Reserved) {
             let scope = Scope::of(&name, [State::Reserved]);
             let Some(mut walk) = Walk::begin(client, &scope)? else {

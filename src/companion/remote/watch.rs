@@ -52,8 +52,6 @@ pub struct Known {
     /// The last statistics and rates; empty if there were none yet.
     pub server: Counted,
     pub curves: Curves,
-    /// What the server calls our connection, as far as we know.
-    pub link: Option<String>,
     /// Why the last question had no answer.
     pub failure: Option<String>,
     /// When the last sample was taken.
@@ -214,7 +212,6 @@ impl Watched {
             Ok((sample, jobs)) => {
                 known.take(begun, sample);
                 known.jobs = jobs;
-                known.link = link.as_ref().map(Client::name);
             }
             Err(failure) => {
                 known.failure = Some(failure.to_string());

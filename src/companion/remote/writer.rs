@@ -8,7 +8,7 @@
 use crate::failure::{Failure, Outcome};
 use crate::remote::act::{Ids, as_input, send_each};
 use crate::remote::client::job;
-use crate::remote::finder::{bodies, jobs_of};
+use crate::remote::finder::bodies;
 use crate::remote::{Act, Client, JobFacts, Reply, Room, State, Task, Work};
 use crate::text::{complain, counted};
 use beanpole::protocol::{JobId, Priority, PutOptions, Seconds, TubeName};
@@ -55,7 +55,7 @@ impl NewJob {
                 _ => Seconds(0),
             },
             ttr: job.ttr,
-            options: job.options(),
+            options: job.all.options(),
             buried: job.state == State::Buried,
             body,
         }
@@ -269,7 +269,7 @@ impl Work for Transfer {
     }
 
     fn do_some(&mut self, client: &mut Client, ids: &[JobId], task: &mut Task) -> Outcome<Ids> {
-        let mut there = jobs_of(client, ids.iter().copied())?;
+        let mut there = client.jobs(ids.iter().copied())?;
         there.retain(|job| job.state != State::Reserved);
         let is_ready = |job: &JobFacts| self.moves && job.state == State::Ready;
         let (ready, others): (Vec<_>, Vec<_>) = there.into_iter().partition(is_ready);

@@ -95,9 +95,8 @@ fn is_same(given: &str, wanted: &str) -> bool {
     given.len() == wanted.len() && difference == 0
 }
 
-/// The first connections by the column that is wanted, as lines of text, and whether they
-/// are our own.
-fn clients(client: &mut Client, request: &Request, server: &Watched) -> Outcome<Json> {
+/// The first connections by the column that is wanted, as lines of text.
+fn clients(client: &mut Client, request: &Request) -> Outcome<Json> {
     let by = Some(request.parameter("clients")).filter(|by| *by != "id");
     let found = match client_list::sorted(client, by) {
         // It is no failure that a server does not list them.
@@ -106,12 +105,7 @@ fn clients(client: &mut Client, request: &Request, server: &Watched) -> Outcome<
         }
         found => found?,
     };
-    let ours = [Some(client.name()), server.known().link.clone()];
-    let row = |one: &Facts| {
-        let is = |own: &String| client_list::is_of(one, own);
-        let is_ours = ours.iter().flatten().any(is);
-        json!({"id": one.text("id"), "line": client_list::line(one), "ours": is_ours})
-    };
+    let row = |one: &Facts| json!({"id": one.text("id"), "line": client_list::line(one)});
     let more = found.len().saturating_sub(ROWS);
     Ok(json!({
         "text": client_list::titles(),
@@ -230,9 +224,7 @@ impl Console {
             })?,
             _ if is_change => return Err(Answer::refusal(404, "there is nothing to change")),
             "/api/known" => self.known(request)?,
-            "/api/clients" => {
-                self.ask(request, |client, server| clients(client, request, server))?
-            }
+            "/api/clients" => self.ask(request, |client, _| clients(client, request))?,
             "/api/why" => self.ask(request, |client, server| why(request, client, server))?,
             "/api/jobs" => self.ask(request, |client, _| answers::page(client, request))?,
             "/api/job" => self.ask(request, |client, _| {

@@ -72,29 +72,22 @@ impl Held {
     /// they are not known.
     pub fn new(common: &'static Common, client: Client, given: Given) -> Outcome<Held> {
         let Given { mut job, asked } = given;
-        let facts = job.facts.take().map(|facts| JobFacts::read(*facts));
-        if let Some(facts) = facts.transpose().map_err(Failure::Unreachable)?
+        if let Some(facts) = job.facts.take()
             // It was reserved after that moment, so our lease is not too long.
             && asked.elapsed() < Duration::from_secs(facts.ttr.0.into()) / 3
         {
-            return Ok(Held::of(common, client, facts, job.body, asked));
+            return Ok(Held::of(common, client, *facts, job.body, asked));
         }
         Held::touched(common, client, job)
     }
 
     fn touched(common: &'static Common, mut client: Client, job: Job) -> Outcome<Held> {
         let id = job.id;
+        let facts = client.job(id)?;
         let sent = Instant::now();
-        let about = client.about_job()?(id);
-        client.queue(&about);
-        client.queue(format_args!("touch {id}"));
-        let facts = client::job_facts(id, &about, client.reply()?)?.unwrap_or_default();
-        if client.reply()? != Reply::Touched {
-            return Err(Failure::Missing(
-                "gone before the command was started".into(),
-            ));
-        }
-        let facts = JobFacts::read(facts).map_err(Failure::Unreachable)?;
+        let is_ours = client.call(format_args!("touch {id}"))? == Reply::Touched;
+        let gone = || Failure::Missing("gone before the command was started".into());
+        let facts = facts.filter(|_| is_ours).ok_or_else(gone)?;
         Ok(Held::of(common, client, facts, job.body, sent))
     }
 
