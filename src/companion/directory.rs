@@ -5,23 +5,18 @@ use crate::failure::plain;
 use crate::text::output::complain;
 use beanpole::binlog::storage::{File, Storage};
 use beanpole::binlog::{Error, lock};
-use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// A disk reads a page, or it does not.
 const PAGE: usize = 4096;
 
-/// The pages that could not be read: of which file, from which offset on, and why.
-pub type Unread = BTreeMap<(String, u64), String>;
-
 /// A directory that no server uses as long as this value lives.
 pub struct Directory {
     path: PathBuf,
-    unread: Arc<Mutex<Unread>>,
     /// Has the lock. `None` where nobody can write.
     _lock: Option<Arc<dyn Storage>>,
 }
@@ -42,15 +37,8 @@ impl Directory {
         };
         Ok(Directory {
             path: path.to_owned(),
-            unread: Arc::default(),
             _lock: lock,
         })
-    }
-
-    /// Takes the list of the pages that could not be read.
-    pub fn take_unread(&self) -> Unread {
-        let mut unread = self.unread.lock().unwrap_or_else(PoisonError::into_inner);
-        std::mem::take(&mut unread)
     }
 }
 
@@ -77,7 +65,6 @@ impl Storage for Directory {
             Ok(Arc::new(Pages {
                 file,
                 name: name.to_owned(),
-                unread: self.unread.clone(),
             }))
         } else {
             Err(io::Error::other("it is no regular file"))
@@ -108,7 +95,6 @@ impl Storage for Directory {
 struct Pages {
     file: fs::File,
     name: String,
-    unread: Arc<Mutex<Unread>>,
 }
 
 impl File for Pages {
@@ -117,14 +103,16 @@ impl File for Pages {
     }
 
     /// A page that cannot be read is a flaw like any other: its bytes are such as no record
-    /// has.
+    /// has. Why it cannot be read is said at once.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         let lost = read_pages(buffer, offset, &|part, at| {
             self.file.read_exact_at(part, at)
         })?;
-        let mut unread = self.unread.lock().unwrap_or_else(PoisonError::into_inner);
         for (page, why) in lost {
-            unread.insert((self.name.clone(), page), why);
+            complain!(
+                "{} at offset {page}: a page cannot be read: {why}",
+                self.name
+            );
         }
         Ok(())
     }

@@ -23,25 +23,16 @@ pub struct Inspection {
     /// The directory.
     pub path: PathBuf,
     survey: Survey,
-    directory: Arc<Directory>,
     storage: Arc<dyn Storage>,
 }
 
 /// A place in a file.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub struct At {
-    /// The name of a file with this number.
-    name: fn(u32) -> String,
-    number: u32,
-    /// The offset in the file, in bytes.
-    pub offset: u64,
-}
-
-impl At {
     /// The name of the file.
-    pub fn name(&self) -> String {
-        (self.name)(self.number)
-    }
+    pub name: String,
+    /// The offset in it, in bytes.
+    pub offset: u64,
 }
 
 /// What is found while reading.
@@ -67,12 +58,10 @@ type Tell<'a> = dyn FnMut(Finding) + 'a;
 impl Inspection {
     /// Locks a directory and reads which files it has.
     pub fn of(path: &Path) -> Result<Inspection, Error> {
-        let directory = Arc::new(Directory::open(path)?);
-        let storage: Arc<dyn Storage> = directory.clone();
+        let storage: Arc<dyn Storage> = Arc::new(Directory::open(path)?);
         Ok(Inspection {
             path: path.to_owned(),
             survey: Survey::of(&storage)?,
-            directory,
             storage,
         })
     }
@@ -119,21 +108,13 @@ impl Inspection {
         let mut theirs = Theirs::default();
         for file in &files.new {
             theirs.read(file, &mut |offset, id, record| {
-                let at = At {
-                    name: their_name,
-                    number: file.number,
-                    offset,
-                };
+                let name = their_name(file.number);
+                let at = At { name, offset };
                 tell(Finding::Theirs(at, id, record.clone()));
                 if let (false, Some(Record::Put(job))) = (whole, record) {
                     job.body = Body::new(b"");
                 }
             })?;
-        }
-        for ((name, offset), why) in self.directory.take_unread() {
-            tell(Finding::Refused(format!(
-                "{name} at offset {offset}: a page cannot be read: {why}"
-            )));
         }
         Ok((theirs, segments.len() + files.new.len()))
     }
@@ -157,8 +138,7 @@ fn refuse(flaws: &[Error], tell: &mut Tell) {
 /// end.
 fn read_segment(found: &Found, next: Option<&Found>, tell: &mut Tell) -> Result<(), Error> {
     let at = |offset| At {
-        name: segment_name,
-        number: found.number,
+        name: found.name(),
         offset,
     };
     let unreadable = |offset, bytes, flaw| Finding::Flaw(at(offset), bytes, flaw);

@@ -142,7 +142,7 @@ fn record_line(finding: &Finding) -> Option<Json> {
         }),
         Err(id) => json!({"record": "not whole", "id": id.0}),
     };
-    let mut placed = json!({"file": at.name(), "offset": at.offset});
+    let mut placed = json!({"file": at.name, "offset": at.offset});
     placed.as_object_mut()?.extend(line.as_object()?.clone());
     Some(placed)
 }
@@ -334,7 +334,7 @@ fn in_words(finding: &Finding) -> Option<String> {
         Finding::Refused(why) => return Some(why.clone()),
         Finding::Record(..) | Finding::Theirs(..) => return None,
     };
-    Some(format!("{} at offset {}: {text}", at.name(), at.offset))
+    Some(format!("{} at offset {}: {text}", at.name, at.offset))
 }
 
 /// The longest body that beanstalkd reads by default, in bytes, with CR LF.
