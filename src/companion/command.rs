@@ -12,7 +12,7 @@ use crate::remote::{Address, Client, Pattern, Patterns, Server};
 use crate::text::output::{Output, complain, confirm};
 use crate::values::{Parse, parse};
 use beanpole::protocol::{JobId, TubeName};
-use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::error::{ContextKind, ErrorKind};
 use clap::{Arg, ArgMatches, Args, ValueHint};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -281,35 +281,13 @@ pub fn last_of(failures: impl IntoIterator<Item = Failure>) -> Outcome {
     last
 }
 
-/// Words that a person may try, and what does the same. (A word that is like them may
-/// do much harm, so none is suggested.)
-const OTHER_WORDS: [(&str, &str); 7] = [
-    ("clear", "'delete -t TUBE' deletes what is in a tube"),
-    ("purge", "'delete -t TUBE' deletes what is in a tube"),
-    ("copy", "'move --keep' copies"),
-    ("resume", "'pause TUBE 0' ends a pause"),
-    ("ping", "'check' says how long an answer takes"),
-    (
-        "tail",
-        "'ls --younger 1m' lists the jobs of the last minute",
-    ),
-    (
-        "list",
-        "'tubes' lists tubes, 'ls' jobs, 'clients' connections",
-    ),
-];
-
 /// What clap says of a command line, without its advice about usage. Of a value
 /// that cannot be read it is only said why.
 pub fn said(error: &clap::Error) -> Failure {
     let named = error.get(ContextKind::InvalidArg).map(ToString::to_string);
     let option = named.filter(|option| option.starts_with("--"));
-    let meant = match error.get(ContextKind::InvalidSubcommand) {
-        Some(ContextValue::String(word)) => OTHER_WORDS.iter().find(|(other, _)| other == word),
-        _ => None,
-    };
-    Failure::Usage(match (error.kind(), error.source(), meant) {
-        (ErrorKind::ValueValidation, Some(reason), _) => {
+    Failure::Usage(match (error.kind(), error.source()) {
+        (ErrorKind::ValueValidation, Some(reason)) => {
             let reason = reason
                 .to_string()
                 .replace("is not in ", "is not a number from ");
@@ -318,9 +296,6 @@ pub fn said(error: &clap::Error) -> Failure {
                 Some(option) => format!("{}: {reason}", option.split(' ').next().unwrap_or(option)),
                 None => reason,
             }
-        }
-        (ErrorKind::InvalidSubcommand, _, Some((word, instead))) => {
-            format!("there is no command '{word}': {instead}")
         }
         _ => {
             let whole = error.to_string();

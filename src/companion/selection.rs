@@ -53,11 +53,12 @@ impl Conditions {
 
     /// Whether tubes and states alone say which jobs these are.
     fn is_plain(&self) -> bool {
-        self.older.is_none()
-            && self.younger.is_none()
-            && self.tries.is_none()
-            && self.pri.is_none()
-            && self.parts.is_empty()
+        let count = self.count;
+        *self
+            == Conditions {
+                count,
+                ..Conditions::default()
+            }
     }
 
     fn want(&self, job: &JobFacts) -> bool {
@@ -270,7 +271,7 @@ impl Found {
         }
         let named = self.what.is_none();
         let mut task = Task::new(doing, self.ids.len() as u64)?;
-        let outcome = task.carry_out(work, &mut self.client, &self.ids, named);
+        let outcome = task.carry_out(work, &mut self.client, &self.ids, named, |_| Ok(()));
         // A job of a tube may have been deleted since it was found.
         let all = work.conclude() && (task.missing == 0 || !named);
         let (done, interrupted) = task.end();

@@ -31,8 +31,7 @@ impl Parse for u32 {
 /// The number of a connection.
 impl Parse for u64 {
     fn parse(text: &str) -> Result<u64, String> {
-        let number = text.parse().ok().filter(|_| !text.starts_with('+'));
-        number.ok_or_else(|| format!("'{text}' is not the number of a connection"))
+        digits(text, "the number of a connection")
     }
 }
 
@@ -122,10 +121,7 @@ impl Parse for Limit {
 
 impl Parse for JobId {
     fn parse(text: &str) -> Result<JobId, String> {
-        // `parse` would accept a sign, but an id has none.
-        let id = text.parse().ok().filter(|_| !text.starts_with('+'));
-        id.map(JobId)
-            .ok_or_else(|| format!("'{text}' is not the id of a job"))
+        digits(text, "the id of a job").map(JobId)
     }
 }
 
@@ -143,6 +139,12 @@ fn name(text: &str, what: &str) -> Result<TubeName, String> {
             TubeName::MAX_LEN
         )
     })
+}
+
+/// A number that is `what`, and has no sign.
+fn digits(text: &str, what: &str) -> Result<u64, String> {
+    let number = text.parse().ok().filter(|_| !text.starts_with('+'));
+    number.ok_or_else(|| format!("'{text}' is not {what}"))
 }
 
 /// A whole number that is not less than this.

@@ -7,7 +7,7 @@
 use crate::failure::{Failure, Outcome};
 use crate::remote::client::facts;
 use crate::remote::finder::MOST;
-use crate::remote::{Client, NewJob, Reply, State};
+use crate::remote::{Client, NewJob, Reply};
 use crate::signals::interrupts;
 use crate::text::output::{Progress, complain};
 use beanpole::protocol::{JobId, Priority, Seconds, TubeName};
@@ -123,11 +123,16 @@ pub fn as_input(ids: &[JobId]) -> String {
     }
 }
 
+/// The request for the state of a job.
+fn about(id: &JobId) -> String {
+    format!("stats-job {id}")
+}
+
 /// Reports why a command could do nothing to these jobs.
 pub fn complain_of_each(client: &mut Client, ids: &[JobId]) -> Outcome<()> {
-    for (id, facts) in client.all(ids, |id| format!("stats-job {id}"), facts)? {
+    for (id, facts) in client.all(ids.iter().copied(), about, facts)? {
         let state = facts.as_ref().map(|facts| facts.text("state"));
-        complain!("{}", why_not(*id, state));
+        complain!("{}", why_not(id, state));
     }
     Ok(())
 }
@@ -181,21 +186,25 @@ impl Work for WhenFree {
     fn do_some(&mut self, client: &mut Client, ids: &[JobId], task: &mut Task) -> Outcome<Ids> {
         let &mut WhenFree(act, until) = self;
         let (mut left, mut gone) = (act.to(client, ids)?, Vec::new());
+        let goal = match act {
+            Act::Bury(None) => Some("buried"),
+            Act::Kick => Some("ready"),
+            _ => None,
+        };
         while !left.is_empty() && until.is_some_and(|until| Instant::now() < until) {
             if matches!(act, Act::Bury(_) | Act::Delete) {
                 let line = |id: &JobId| format!("bury-later {id}");
                 client.each(left.clone(), line, |_, _, _| Ok(()))?;
             }
             sleep(AGAIN);
-            let jobs = client.jobs(left.iter().copied())?;
-            let there: HashMap<_, _> = jobs.iter().map(|job| (job.id, job.state)).collect();
-            gone.extend(left.extract_if(.., |id| !there.contains_key(id)));
-            // A job may be as it should be already; then it keeps its priority.
-            left.retain(|id| match act {
-                Act::Bury(None) => there[id] != State::Buried,
-                Act::Kick => there[id] != State::Ready,
-                _ => true,
-            });
+            for (id, facts) in client.all(std::mem::take(&mut left), about, facts)? {
+                match facts {
+                    None => gone.push(id),
+                    // A job may be as it should be already; then it keeps its priority.
+                    Some(facts) if goal == Some(facts.text("state")) => {}
+                    Some(_) => left.push(id),
+                }
+            }
             left = act.to(client, &left)?;
         }
         gone.extend(left);
@@ -216,9 +225,6 @@ pub struct Task {
     /// Whether a signal asked us to stop: it takes effect when a batch is done.
     interrupted: Arc<AtomicBool>,
 }
-
-/// Gets the number of jobs that are done after each batch; a failure ends the work.
-pub type Watcher<'a> = &'a mut dyn FnMut(u64) -> Outcome<()>;
 
 impl Task {
     /// Work on up to `left` jobs, with its progress.
@@ -242,25 +248,15 @@ impl Task {
     }
 
     /// Does this work to these jobs. If they were `named` one by one, each to
-    /// which it cannot be done is told.
+    /// which it cannot be done is told. `hear` gets the number of jobs that are done after
+    /// each batch; a failure of it ends the work.
     pub fn carry_out(
-        &mut self,
-        work: &mut impl Work,
-        client: &mut Client,
-        ids: &[JobId],
-        named: bool,
-    ) -> Outcome<()> {
-        self.carry_out_watched(work, client, ids, named, &mut |_| Ok(()))
-    }
-
-    /// The same, watched.
-    pub fn carry_out_watched(
         &mut self,
         work: &mut impl Work,
         client: &mut Client,
         mut ids: &[JobId],
         named: bool,
-        watcher: Watcher,
+        mut hear: impl FnMut(u64) -> Outcome<()>,
     ) -> Outcome<()> {
         while !ids.is_empty() && self.goes_on() {
             let now = ids.split_off(..work.at_once().min(ids.len()));
@@ -270,7 +266,7 @@ impl Task {
             if named {
                 complain_of_each(client, &left)?;
             }
-            watcher(self.done)?;
+            hear(self.done)?;
         }
         Ok(())
     }

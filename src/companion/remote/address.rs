@@ -20,10 +20,12 @@ use nix::sys::socket::{
 use nix::sys::time::{TimeVal, TimeValLike};
 use std::fmt;
 use std::io::{self, ErrorKind, IsTerminal};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// The address of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,6 +43,9 @@ pub enum Address {
 
 /// The environment variable that holds the address of the server.
 pub const ADDRESS_VARIABLE: &str = "BEANPOLE_ADDR";
+
+/// How long connecting may take at least: 0 would be an error.
+const SHORTEST: Duration = Duration::from_millis(1);
 
 /// The port that beanstalkd listens on by default.
 pub const DEFAULT_PORT: u16 = 11300;
@@ -94,16 +99,19 @@ impl Address {
             Address::Tcp { host, port } => {
                 let unknown = io::Error::new(ErrorKind::NotFound, "the name has no address");
                 let mut tried = Err(unknown);
-                let sockets = (host.as_str(), *port).to_socket_addrs();
-                let sockets = sockets.map_err(|error| match host.contains(['.', ':']) {
-                    true => error,
-                    // It may have been meant as a name of ours.
-                    false => io::Error::other(format!(
-                        "{}, and no file of servers has this name",
-                        plain(error)
-                    )),
+                let until = Instant::now() + patience;
+                let sockets = look_up(host, *port, patience).map_err(|error| {
+                    match host.contains(['.', ':']) {
+                        true => error,
+                        // It may have been meant as a name of ours.
+                        false => io::Error::other(format!(
+                            "{}, and no file of servers has this name",
+                            plain(error)
+                        )),
+                    }
                 })?;
-                let share = patience / (sockets.len() as u32).max(1);
+                let left = until.saturating_duration_since(Instant::now());
+                let share = left.max(SHORTEST) / (sockets.len() as u32).max(1);
                 for socket in sockets {
                     tried = TcpStream::connect_timeout(&socket, share);
                     if tried.is_ok() {
@@ -129,6 +137,32 @@ impl Address {
             port,
         }
     }
+}
+
+/// The addresses of a host.
+fn look_up(host: &str, port: u16, patience: Duration) -> io::Result<Vec<SocketAddr>> {
+    if let Ok(ip) = host.parse::<IpAddr>() {
+        return Ok(vec![(ip, port).into()]);
+    }
+    let host = host.to_owned();
+    within(patience, move || {
+        Ok((host, port).to_socket_addrs()?.collect())
+    })
+}
+
+/// Asks what may take any time, as the system's look-up of a name does: one that takes
+/// longer than this is left to itself.
+fn within<T: Send + 'static>(
+    patience: Duration,
+    ask: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    let (sender, answer) = mpsc::channel();
+    // Nobody may wait for the answer any more.
+    thread::Builder::new().spawn(move || sender.send(ask()).ok())?;
+    let late = || io::Error::new(ErrorKind::TimedOut, "its name was not looked up in time");
+    answer
+        .recv_timeout(patience)
+        .unwrap_or_else(|_| Err(late()))
 }
 
 /// Connects to the socket at this path. While the queue of a server is full, connecting
@@ -316,6 +350,18 @@ mod tests {
         ] {
             assert!(Address::parse(text).is_err(), "{text:?}");
         }
+    }
+
+    #[test]
+    fn a_look_up_takes_no_longer_than_connecting_may() {
+        let (_never, question) = mpsc::channel::<()>();
+        let asked = within(Duration::from_millis(1), move || {
+            Ok(question.recv().is_ok())
+        });
+        assert_eq!(
+            asked.map_err(|error| error.kind()),
+            Err(ErrorKind::TimedOut)
+        );
     }
 
     #[test]

@@ -223,27 +223,27 @@ impl Client {
         reply.understand().map_err(|reason| self.lost(reason))
     }
 
-    /// Sends many requests, pipelined, and handles the reply to each.
-    ///
-    /// `ask` queues one request and returns a tag for it, or `None` if there
-    /// are no more. `answer` gets the tag and the reply, in order.
+    /// Makes a request about each of these, pipelined, and handles the replies, in order.
+    /// `ask` queues one request.
     pub fn pipeline<T>(
         &mut self,
-        mut ask: impl FnMut(&mut Client) -> Option<T>,
+        about: impl IntoIterator<Item = T>,
+        mut ask: impl FnMut(&mut Client, &T),
         mut answer: impl FnMut(T, Reply) -> Outcome<()>,
     ) -> Outcome<()> {
-        let mut asked = VecDeque::new();
-        let mut more = true;
+        let (mut about, mut asked) = (about.into_iter().fuse(), VecDeque::new());
         loop {
-            while more && asked.len() < WINDOW && self.output.len() < WINDOW_BYTES {
-                let tag = ask(self);
-                more = tag.is_some();
-                asked.extend(tag);
+            while asked.len() < WINDOW
+                && self.output.len() < WINDOW_BYTES
+                && let Some(one) = about.next()
+            {
+                ask(self, &one);
+                asked.push_back(one);
             }
-            let Some(tag) = asked.pop_front() else {
+            let Some(one) = asked.pop_front() else {
                 return Ok(());
             };
-            answer(tag, self.reply()?)?;
+            answer(one, self.reply()?)?;
         }
     }
 
@@ -353,15 +353,11 @@ impl Client {
         line: impl Fn(&T) -> String,
         mut answer: impl FnMut(T, &str, Reply) -> Outcome<()>,
     ) -> Outcome<()> {
-        let mut about = about.into_iter();
+        let about = about.into_iter().map(|one| (line(&one), one));
         self.pipeline(
-            |client| {
-                let one = about.next()?;
-                let line = line(&one);
-                client.queue(&line);
-                Some((one, line))
-            },
-            |(one, line), reply| answer(one, &line, reply),
+            about,
+            |client, (line, _)| client.queue(line),
+            |(line, one), reply| answer(one, &line, reply),
         )
     }
 

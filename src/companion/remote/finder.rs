@@ -114,23 +114,34 @@ pub fn first(client: &mut Client, tube: &TubeName, state: State) -> Outcome<Opti
 }
 
 /// Up to `most` jobs of a tube in one state, the first one before the others: those with
-/// the lowest ids or, if the server lists no jobs, some with ids like that of the first.
+/// the lowest ids or, if the server lists no jobs, some with ids like that of the first. It
+/// shows no reserved job: these are looked for beside the next one, or the latest.
 pub fn near(
     client: &mut Client,
     tube: &TubeName,
     state: State,
     most: usize,
 ) -> Outcome<Vec<JobFacts>> {
-    let Some(Job { id: start, .. }) = first(client, tube, state)? else {
+    // To use a tube creates it.
+    let facts = client.tube_stats(tube)?.unwrap_or_default();
+    if facts.jobs_in(&[state]) == 0 {
         return Ok(Vec::new());
-    };
+    }
+    let start = first(client, tube, state)?.map(|job| job.id);
     let scope = Scope::of(tube, [state]);
-    let mut found = match Walk::begin(client, &scope)? {
-        Some(mut walk) => [client.jobs([start])?, walk.page(client, MOST)?].concat(),
-        None => around(client, start.0)?,
+    let mut found = match (Walk::begin(client, &scope)?, start) {
+        (Some(mut walk), start) => [client.jobs(start)?, walk.page(client, MOST)?].concat(),
+        (None, Some(id)) => around(client, id.0)?,
+        (None, None) => match first(client, tube, State::Ready)? {
+            Some(job) => around(client, job.id.0)?,
+            None => {
+                let puts = client.server_stats()?.number("cmd-put");
+                around(client, puts)?
+            }
+        },
     };
     found.retain(|job| scope.has(job));
-    found.sort_by_key(|job| (job.id != start, job.id < start, job.id));
+    found.sort_by_key(|job| (Some(job.id) != start, Some(job.id) < start, job.id));
     found.dedup_by_key(|job| job.id);
     found.truncate(most);
     Ok(found)
@@ -140,7 +151,7 @@ pub fn near(
 const AROUND: u64 = 1000;
 
 /// The jobs with ids like this one.
-pub fn around(client: &mut Client, id: u64) -> Outcome<Vec<JobFacts>> {
+fn around(client: &mut Client, id: u64) -> Outcome<Vec<JobFacts>> {
     let ids = id.saturating_sub(AROUND)..id.saturating_add(AROUND);
     client.jobs(ids.map(JobId))
 }

@@ -7,9 +7,9 @@
 //! these. Nothing is changed by it.
 
 use crate::failure::Outcome;
-use crate::remote::finder::{MOST, around, first, near};
+use crate::remote::finder::{MOST, first, near};
 use crate::remote::tubes::is_large;
-use crate::remote::{Client, Facts, JobFacts, Scope, State, Tube, Walk};
+use crate::remote::{Client, Facts, JobFacts, State, Tube};
 use crate::text::{NAMED, jobs, listed, span};
 use beanpole::protocol::{JobId, Key, TubeName};
 use std::collections::BTreeMap;
@@ -21,8 +21,6 @@ pub struct Kind {
     pub rule: &'static str,
     /// Whether it needs a person, or only may need one.
     pub is_grave: bool,
-    /// Whether ready jobs get no worker because of it.
-    pub stops: bool,
     /// What `top` shows after the name of such a tube.
     pub mark: &'static str,
     /// The figure by which it is seen; `None` if there is nothing to be said about it.
@@ -39,7 +37,6 @@ pub static TABLE: [Kind; 11] = [
     Kind {
         rule: "BeanpoleJobFails",
         is_grave: true,
-        stops: false,
         mark: "!job",
         seen: |tube| tube.suspect.as_ref().map(|job| job.reserves),
         least: OFTEN,
@@ -53,7 +50,6 @@ pub static TABLE: [Kind; 11] = [
     Kind {
         rule: "BeanpoleTubeUnwatched",
         is_grave: true,
-        stops: true,
         mark: "",
         seen: |tube| Some(tube.ready()).filter(|ready| *ready > 0 && tube.watching == 0),
         least: 1,
@@ -64,7 +60,6 @@ pub static TABLE: [Kind; 11] = [
     Kind {
         rule: "BeanpoleTubeFull",
         is_grave: true,
-        stops: false,
         mark: "",
         seen: |tube| is_full(tube.facts()).then(|| tube.facts().number("max-jobs")),
         least: 1,
@@ -78,7 +73,6 @@ pub static TABLE: [Kind; 11] = [
     Kind {
         rule: "BeanpoleJobsBuried",
         is_grave: true,
-        stops: false,
         mark: "",
         seen: |tube| Some(tube.facts().jobs_in(&[State::Buried])).filter(|buried| *buried > 0),
         least: 1,
@@ -94,7 +88,6 @@ pub static TABLE: [Kind; 11] = [
     Kind {
         rule: "BeanpoleJobsTimeOut",
         is_grave: true,
-        stops: false,
         mark: "!time",
         seen: |tube| match are_common(tube.facts()) {
             // Then one job that is there and has timed out will be no exception.
@@ -120,7 +113,6 @@ pub static TABLE: [Kind; 11] = [
     Kind {
         rule: "BeanpoleTubePaused",
         is_grave: true,
-        stops: true,
         mark: "",
         seen: |tube| Some(tube.pause()).filter(|left| *left > 0 && tube.ready() > 0),
         least: 1,
@@ -139,7 +131,6 @@ pub static TABLE: [Kind; 11] = [
     Kind {
         rule: "BeanpoleJobsLimited",
         is_grave: false,
-        stops: true,
         mark: "",
         seen: |tube| {
             let is_wanted = tube.is_open() && tube.waiting() > 0;
@@ -153,7 +144,6 @@ pub static TABLE: [Kind; 11] = [
     Kind {
         rule: "BeanpoleJobsWait",
         is_grave: false,
-        stops: false,
         mark: "",
         seen: |tube| tube.is_served().then(|| tube.still()),
         least: 60,
@@ -164,7 +154,6 @@ pub static TABLE: [Kind; 11] = [
     Kind {
         rule: "BeanpoleTubeGrows",
         is_grave: false,
-        stops: false,
         mark: "!grows",
         seen: |tube| {
             let growth = tube.growth.as_ref().filter(|_| is_large(tube.facts()));
@@ -193,7 +182,6 @@ pub static TABLE: [Kind; 11] = [
     Kind {
         rule: "BeanpoleJobStarves",
         is_grave: false,
-        stops: false,
         mark: "",
         seen: |tube| {
             let late = tube.last_age?.checked_sub(tube.age.unwrap_or(0));
@@ -217,7 +205,6 @@ pub static TABLE: [Kind; 11] = [
     Kind {
         rule: "BeanpoleJobsExpire",
         is_grave: false,
-        stops: false,
         mark: "",
         seen: |tube| (tube.facts().number("total-expired") > 0).then(|| tube.recently_expired()),
         least: 1,
@@ -235,7 +222,7 @@ pub struct Trouble {
     pub kind: &'static Kind,
     pub words: String,
     /// How bad it is.
-    pub severity: u8,
+    pub severity: usize,
 }
 
 /// From this number on, reservations of a job that were in vain, or timeouts of a tube,
@@ -247,20 +234,17 @@ const NO_EXCEPTION: u64 = 4;
 impl Trouble {
     /// All trouble of a tube, the worst first.
     pub fn of(tube: &Tube) -> Vec<Trouble> {
-        let found = (1..)
-            .zip(TABLE.iter().rev())
-            .filter_map(|(severity, kind)| {
-                let figure = (kind.seen)(tube).filter(|figure| *figure >= kind.least)?;
-                let words = (kind.words)(tube, figure);
-                Some(Trouble {
-                    kind,
-                    words,
-                    severity,
-                })
-            });
-        let mut found: Vec<_> = found.collect();
-        found.reverse();
-        found
+        let found = TABLE.iter().zip((1..=TABLE.len()).rev());
+        let found = found.filter_map(|(kind, severity)| {
+            let figure = (kind.seen)(tube).filter(|figure| *figure >= kind.least)?;
+            let words = (kind.words)(tube, figure);
+            Some(Trouble {
+                kind,
+                words,
+                severity,
+            })
+        });
+        found.collect()
     }
 }
 
@@ -271,6 +255,12 @@ impl Tube {
 
     fn waiting(&self) -> u64 {
         self.facts().number("current-waiting")
+    }
+
+    /// Whether its ready jobs get no worker, though nothing is known to be wrong with these:
+    /// it is paused, nobody watches it, or those who wait get none.
+    pub fn is_held_up(&self) -> bool {
+        self.ready() > 0 && (self.pause() > 0 || self.watching == 0 || self.waiting() > 0)
     }
 
     /// For how many seconds more it is paused.
@@ -384,9 +374,10 @@ struct Look<'a> {
 /// What is in the way of the jobs of this tube, or may be, the worst first; empty if
 /// nothing is.
 pub fn sentences(client: &mut Client, name: &TubeName, tube: &Tube) -> Outcome<Vec<String>> {
-    let [ready, reserved, delayed, _] = tube.facts().jobs();
+    let [ready, _, delayed, _] = tube.facts().jobs();
     let next = near(client, name, State::Ready, SOME)?;
-    let held = held(client, name, reserved, next.first())?;
+    let mut held = near(client, name, State::Reserved, MOST)?;
+    held.sort_by_key(|job| job.time_left.0);
     let mut tube = tube.clone();
     tube.look_at(next.iter().chain(&held));
     tube.age = tube.age.or(next.first().map(|job| job.age));
@@ -409,9 +400,8 @@ pub fn sentences(client: &mut Client, name: &TubeName, tube: &Tube) -> Outcome<V
             .map(holder),
     );
     if ready == 0 && delayed > 0 {
-        let first = first(client, name, State::Delayed)?;
-        let first = first.map(|job| client.job(job.id)).transpose()?.flatten();
-        let left = span(first.map_or(0, |job| job.time_left.0.into()));
+        let next = near(client, name, State::Delayed, 1)?.pop();
+        let left = span(next.map_or(0, |job| job.time_left.0.into()));
         let delayed = jobs(delayed, "delayed");
         said.push(format!(
             "None is ready; {delayed}, the next one for another {left}."
@@ -454,14 +444,11 @@ fn holder(job: &JobFacts) -> String {
 }
 
 /// A sentence about the jobs among these at which workers fail.
-fn failing(
-    Look {
-        name, next, held, ..
-    }: &Look,
-) -> Option<String> {
-    let failing: BTreeMap<_, _> = held
+fn failing(look: &Look) -> Option<String> {
+    let failing: BTreeMap<_, _> = look
+        .held
         .iter()
-        .chain(next)
+        .chain(&look.next)
         .filter(|job| has_failed_often(job))
         .map(|job| (job.id, failures(job)))
         .collect();
@@ -474,19 +461,16 @@ fn failing(
         ),
     };
     Some(format!(
-        "{what} the worker was lost or took too long: 'beanpole ls {name} --tries {OFTEN}' \
-         lists such jobs."
+        "{what} the worker was lost or took too long: 'beanpole ls {} --tries {OFTEN}' \
+         lists such jobs.",
+        look.name
     ))
 }
 
 /// Sentences about ready jobs that a full limit keeps from workers: one for each
 /// key among those of the next jobs.
-fn limited(
-    Look {
-        tube, next, held, ..
-    }: &Look,
-) -> Vec<String> {
-    let ready = tube.ready();
+fn limited(look: &Look) -> Vec<String> {
+    let (ready, next) = (look.tube.ready(), &look.next);
     let mut full: BTreeMap<Key, (u32, u64)> = BTreeMap::new();
     for limit in next.iter().filter_map(JobFacts::full_limit) {
         let (most, count) = full.entry(limit.key).or_default();
@@ -505,7 +489,7 @@ fn limited(
             let limit = job.all.options().and_then(|options| options.limit);
             limit.is_some_and(|limit| limit.key == key)
         };
-        let ids: Vec<_> = held.iter().filter(has_key).map(|job| job.id).collect();
+        let ids: Vec<_> = look.held.iter().filter(has_key).map(|job| job.id).collect();
         let reserved = match ids.as_slice() {
             [] => "jobs with this key are reserved in other tubes".into(),
             [id] => format!("job {id} with this key is reserved"),
@@ -514,33 +498,6 @@ fn limited(
         format!("{jobs} for limit {key}:{most}: {reserved}.")
     };
     full.into_iter().take(NAMED).map(sentence).collect()
-}
-
-/// Some of the reserved jobs of a tube, those with the least time left first.
-fn held(
-    client: &mut Client,
-    tube: &TubeName,
-    reserved: u64,
-    near: Option<&JobFacts>,
-) -> Outcome<Vec<JobFacts>> {
-    if reserved == 0 {
-        return Ok(Vec::new());
-    }
-    let scope = Scope::of(tube, [State::Reserved]);
-    let mut found = match Walk::begin(client, &scope)? {
-        Some(mut walk) => walk.page(client, MOST)?,
-        None => {
-            // Without a job near by, the latest ids are as good as any.
-            let id = match near {
-                Some(job) => job.id.0,
-                None => client.server_stats()?.number("cmd-put"),
-            };
-            around(client, id)?
-        }
-    };
-    found.retain(|job| scope.has(job));
-    found.sort_by_key(|job| job.time_left.0);
-    Ok(found)
 }
 
 #[cfg(test)]

@@ -113,7 +113,7 @@ pub struct Sample {
     /// Some of their reserved jobs, if the server lists them, and the jobs that
     /// were asked for.
     pub others: Vec<JobFacts>,
-    /// Connections, if they were asked for and the server lists them.
+    /// The connections, if a tube is large and the server lists them.
     pub connections: Vec<Facts>,
 }
 
@@ -131,20 +131,20 @@ impl Sample {
     pub fn take(
         client: &mut Client,
         tubes: &Patterns,
-        choose: impl FnOnce(&[(TubeName, Facts)]) -> (Vec<TubeName>, Vec<JobId>),
+        choose: impl FnOnce(&[(TubeName, Facts)]) -> (HashSet<TubeName>, Vec<JobId>),
     ) -> Outcome<Sample> {
-        client.within(0, |client| Sample::taken(client, tubes, choose))
-    }
-
-    fn taken(
-        client: &mut Client,
-        tubes: &Patterns,
-        choose: impl FnOnce(&[(TubeName, Facts)]) -> (Vec<TubeName>, Vec<JobId>),
-    ) -> Outcome<Sample> {
-        let server = client.server_stats()?;
-        let tubes = stats_of(client, tubes)?;
-        let (asked, jobs) = choose(&tubes);
-        Sample::of(client, server, tubes, asked, jobs)
+        client.within(0, |client| {
+            let server = client.server_stats()?;
+            let tubes = stats_of(client, tubes)?;
+            let (asked, jobs) = choose(&tubes);
+            let mut sample = Sample::of(client, server, tubes, &asked, jobs)?;
+            // Somebody may want to know who fills a large one.
+            if sample.tubes.iter().any(|(_, facts)| is_large(facts)) {
+                let all = connections(client, MOST_CONNECTIONS)?;
+                sample.connections = all.unwrap_or_default();
+            }
+            Ok(sample)
+        })
     }
 
     /// Samples of these tubes, a part of them after the other: very many take no memory.
@@ -159,7 +159,13 @@ impl Sample {
             each_of(client, tubes, |client, some| {
                 let asked = some.iter().filter(|_| with_jobs);
                 let asked = asked.map(|(name, _)| name.clone()).collect();
-                each(Sample::of(client, server.clone(), some, asked, Vec::new())?);
+                each(Sample::of(
+                    client,
+                    server.clone(),
+                    some,
+                    &asked,
+                    Vec::new(),
+                )?);
                 Ok(())
             })
         })
@@ -170,16 +176,15 @@ impl Sample {
         client: &mut Client,
         server: Facts,
         tubes: Vec<(TubeName, Facts)>,
-        asked: Vec<TubeName>,
+        asked: &HashSet<TubeName>,
         jobs: Vec<JobId>,
     ) -> Outcome<Sample> {
-        let wanted: HashSet<_> = asked.iter().collect();
         // Where nothing was reserved, no job fails; and who tells that tells ages, too.
         let with = |state| {
             let has = move |facts: &Facts| {
                 facts.jobs_in(&[state]) > 0 && facts.get("total-reserves") != Some("0")
             };
-            let named = tubes.iter().filter(|(name, _)| wanted.contains(name));
+            let named = tubes.iter().filter(|(name, _)| asked.contains(name));
             let chosen = named.filter(move |(_, facts)| has(facts));
             chosen.map(|(name, _)| name.clone()).collect::<Vec<_>>()
         };
@@ -192,7 +197,6 @@ impl Sample {
             };
             others.extend(walk.page(client, MOST_RESERVED)?);
         }
-        drop(wanted);
         Ok(Sample {
             server,
             tubes,
@@ -200,16 +204,6 @@ impl Sample {
             others,
             connections: Vec::new(),
         })
-    }
-
-    /// The same, with the connections if a tube is so large that somebody may
-    /// want to know who fills it.
-    pub fn with_connections(mut self, client: &mut Client) -> Outcome<Sample> {
-        if self.tubes.iter().any(|(_, facts)| is_large(facts)) {
-            let all = connections(client, MOST_CONNECTIONS)?;
-            self.connections = all.unwrap_or_default();
-        }
-        Ok(self)
     }
 }
 

@@ -2,7 +2,7 @@
 //! read the latest samples.
 
 use crate::failure::{Failure, Outcome};
-use crate::remote::curves::{Curves, SPANS};
+use crate::remote::curves::{Curves, SPANS, Slots};
 use crate::remote::finder::{bodies, near};
 use crate::remote::trouble::{Trouble, has_failed_often};
 use crate::remote::tubes::{Each, RATES, counters, growth, is_large};
@@ -51,7 +51,6 @@ pub struct Watched {
 pub struct Known {
     /// The last statistics and rates; empty if there were none yet.
     pub server: Counted,
-    pub curves: Curves,
     /// Why the last question had no answer.
     pub failure: Option<String>,
     /// When the last sample was taken.
@@ -79,6 +78,8 @@ pub struct Counted {
     counters: Each<u64>,
     /// Per second, once there were two samples.
     pub rates: Option<Each<f64>>,
+    /// Those of a tube begin when something happens in it.
+    curves: Option<Box<Curves>>,
 }
 
 /// A tube of a server.
@@ -108,8 +109,6 @@ pub struct Tube {
     changed: Duration,
     /// Whether the tube does not exist any more; its curves go on.
     pub is_gone: bool,
-    /// Its curves begin when something happens in it.
-    pub curves: Option<Box<Curves>>,
 }
 
 /// How fast a tube grows.
@@ -200,7 +199,7 @@ impl Watched {
                     Some((tube, most)) => look(client, tube, *most)?,
                     None => Vec::new(),
                 };
-                Ok((sample.with_connections(client)?, jobs))
+                Ok((sample, jobs))
             })?;
             *link = Some(client);
             Ok(found)
@@ -225,11 +224,8 @@ impl Watched {
 /// The next jobs of a tube with their bodies, up to this many of each state.
 fn look(client: &mut Client, tube: &TubeName, most: usize) -> Outcome<Vec<(JobFacts, Job)>> {
     let mut jobs = Vec::new();
-    // `use` would create the tube.
-    if client.tube_stats(tube)?.is_some() {
-        for state in [State::Ready, State::Delayed, State::Buried] {
-            jobs.extend(near(client, tube, state, most)?);
-        }
+    for state in [State::Ready, State::Delayed, State::Buried] {
+        jobs.extend(near(client, tube, state, most)?);
     }
     bodies(client, jobs)
 }
@@ -243,7 +239,7 @@ impl Known {
         loop {
             let taken = Sample::once(client, &Patterns::default(), with_jobs)?;
             let is_first = known.sampled.is_none();
-            known.take(begun.elapsed(), taken.with_connections(client)?);
+            known.take(begun.elapsed(), taken);
             // Only a second sample shows whether a large tube grows, and whether its jobs
             // are done.
             let wants_more = |tube: &Tube| is_large(tube.facts()) || tube.is_served();
@@ -269,13 +265,17 @@ impl Known {
 
     /// The tubes among these whose jobs are asked for: those that are shown, and
     /// those whose turn it is. Also the jobs that are asked for in any case.
-    fn choose(&mut self, tubes: &[(TubeName, Facts)], most: usize) -> (Vec<TubeName>, Vec<JobId>) {
+    fn choose(
+        &mut self,
+        tubes: &[(TubeName, Facts)],
+        most: usize,
+    ) -> (HashSet<TubeName>, Vec<JobId>) {
         let has_jobs = |facts: &Facts| facts.jobs_in(&[State::Ready, State::Reserved]) > 0;
         let with_jobs = tubes.iter().filter(|(_, facts)| has_jobs(facts));
         let busy: Vec<_> = with_jobs.map(|(name, _)| name).collect();
         let turn = self.turn.checked_rem(busy.len()).unwrap_or(0);
         self.turn = turn.saturating_add(most);
-        let mut chosen = self.shown.clone();
+        let mut chosen: HashSet<_> = self.shown.iter().cloned().collect();
         let others = busy.iter().cycle().skip(turn).take(most.min(busy.len()));
         chosen.extend(others.map(|name| (*name).clone()));
         let suspects = self.tubes.values().filter_map(|tube| tube.suspect.as_ref());
@@ -285,11 +285,10 @@ impl Known {
     /// Notes that nothing is known about this time.
     fn gap(&mut self, at: Duration) {
         self.sampled = None;
-        self.server.rates = None;
-        self.curves.gap(at);
-        for tube in self.tubes.values_mut() {
-            tube.curves.iter_mut().for_each(|curves| curves.gap(at));
-        }
+        self.server.gap(at);
+        self.tubes
+            .values_mut()
+            .for_each(|tube| tube.counted.gap(at));
     }
 
     /// Takes over a sample.
@@ -299,10 +298,12 @@ impl Known {
             self.gap(at);
         }
         let before = self.sampled.replace(at);
+        let since = before.map(|before| at.saturating_sub(before).as_secs_f64().max(0.001));
         self.failure = None;
-        self.server.note(at, before, sample.server);
-        self.server.draw(&mut self.curves, at, before);
-        self.note_tubes(at, before, sample.tubes);
+        self.server.curves.get_or_insert_default();
+        self.server.note(since, sample.server);
+        self.server.draw(at, since);
+        self.note_tubes(at, since, sample.tubes);
         self.note_producers(&sample.connections);
         for job in &sample.next {
             if let Some(tube) = self.tubes.get_mut(&job.tube) {
@@ -344,31 +345,27 @@ impl Known {
         }
     }
 
-    fn note_tubes(
-        &mut self,
-        at: Duration,
-        before: Option<Duration>,
-        tubes: Vec<(TubeName, Facts)>,
-    ) {
+    fn note_tubes(&mut self, at: Duration, since: Option<f64>, tubes: Vec<(TubeName, Facts)>) {
         let mut old = std::mem::take(&mut self.tubes);
-        let mut curves = old.values().filter(|tube| tube.curves.is_some()).count();
+        let has_curves = |tube: &Tube| tube.counted.curves.is_some();
+        let mut curves = old.values().filter(|tube| has_curves(tube)).count();
         for (name, facts) in tubes {
             let mut tube = old.remove(&name).unwrap_or_default();
-            tube.note(at, before, facts);
+            tube.note(at, since, facts);
             tube.watching = tube.facts().workers(&self.server.facts);
-            if tube.curves.is_none() && tube.is_alive() && curves < MOST_CURVES {
+            if !has_curves(&tube) && tube.is_alive() && curves < MOST_CURVES {
                 curves += 1;
-                tube.curves = Some(Box::default());
+                tube.counted.curves = Some(Box::default());
             }
-            tube.draw(at, before);
+            tube.counted.draw(at, since);
             self.tubes.insert(name, tube);
         }
         // A tube without clients and jobs goes, and may come back.
         for (name, mut tube) in old {
             let is_recent = at.saturating_sub(tube.changed) < FORGET;
-            if tube.curves.is_some() && is_recent && curves < MOST_CURVES {
-                tube.note(at, before, Facts::default());
-                tube.draw(at, before);
+            if has_curves(&tube) && is_recent && curves < MOST_CURVES {
+                tube.note(at, since, Facts::default());
+                tube.counted.draw(at, since);
                 tube.is_gone = true;
                 self.tubes.insert(name, tube);
             }
@@ -377,25 +374,39 @@ impl Known {
 }
 
 impl Counted {
-    /// Takes over the statistics of this time. The sample before was at `before`; what
-    /// did not exist then began with counters of 0.
-    fn note(&mut self, at: Duration, before: Option<Duration>, facts: Facts) {
+    /// Takes over statistics of so many seconds after those before. What did not exist then
+    /// began with counters of 0.
+    fn note(&mut self, since: Option<f64>, facts: Facts) {
         let counters = counters(&facts);
-        self.rates = before.map(|then| {
-            let seconds = at.saturating_sub(then).as_secs_f64().max(0.001);
-            let grown = |index: usize| growth(self.counters[index], counters[index]) as f64;
-            std::array::from_fn(|index| grown(index) / seconds)
-        });
+        let grown = |index: usize| growth(self.counters[index], counters[index]) as f64;
+        self.rates = since.map(|seconds| std::array::from_fn(|index| grown(index) / seconds));
         self.counters = counters;
         self.facts = facts;
     }
 
-    /// Adds these statistics to curves, if there were any before.
-    fn draw(&self, curves: &mut Curves, at: Duration, before: Option<Duration>) {
-        if let (Some(rates), Some(before)) = (self.rates, before) {
-            let seconds = at.saturating_sub(before).as_secs_f64().max(0.001);
+    /// Adds them to the curves.
+    fn draw(&mut self, at: Duration, since: Option<f64>) {
+        if let (Some(curves), Some(rates), Some(seconds)) = (&mut self.curves, self.rates, since) {
             curves.note(at, seconds, self.facts.jobs(), rates);
         }
+    }
+
+    /// Notes that nothing is known about this time.
+    fn gap(&mut self, at: Duration) {
+        self.rates = None;
+        self.curves.iter_mut().for_each(|curves| curves.gap(at));
+    }
+
+    /// The slots of its curves in a span, oldest first.
+    pub fn slots(&self, span: usize, now: Duration) -> Slots {
+        let curves = self.curves.as_ref();
+        curves.map_or(Slots::new(), |curves| curves.slots(span, now))
+    }
+
+    /// How much was counted by the rate of this index in the last ten minutes.
+    fn lately(&self, rate: usize) -> f64 {
+        let curves = self.curves.as_ref();
+        curves.map_or(0.0, |curves| curves.counted(rate))
     }
 
     /// The figure of this column, if it is known and no figure of a tube alone.
@@ -417,15 +428,15 @@ impl Counted {
 }
 
 impl Tube {
-    fn note(&mut self, at: Duration, before: Option<Duration>, facts: Facts) {
+    fn note(&mut self, at: Duration, since: Option<f64>, facts: Facts) {
         let [had, counters] = [self.counted.facts.jobs(), self.counted.counters];
         let had_expired = self.counted.facts.number("total-expired");
-        self.counted.note(at, before, facts);
+        self.counted.note(since, facts);
         self.at = at;
         let (facts, now) = (&self.counted.facts, self.counted.counters);
         let (jobs, is_new) = (facts.jobs(), self.changed.is_zero());
         let begins = is_new || had[0] == 0 || now[DELETE] != counters[DELETE];
-        if jobs[0] == 0 || before.is_some() && begins {
+        if jobs[0] == 0 || since.is_some() && begins {
             self.moved = Some(at);
         }
         if is_new || jobs != had || now != counters {
@@ -436,17 +447,11 @@ impl Tube {
             self.expired = (at, self.recently_expired() + expired);
         }
         let of_all = |jobs: [u64; 4]| jobs.iter().sum::<u64>() as f64;
-        self.growth = self.counted.rates.zip(before).and_then(|(rates, before)| {
-            let minutes = at.saturating_sub(before).as_secs_f64().max(0.001) / 60.0;
-            let rate = (of_all(jobs) - of_all(had)) / minutes;
+        self.growth = self.counted.rates.zip(since).and_then(|(rates, seconds)| {
+            let rate = (of_all(jobs) - of_all(had)) * 60.0 / seconds;
             // It grows now, and has grown in the last ten minutes.
-            let counted = |rate| {
-                self.curves
-                    .as_ref()
-                    .map_or(0.0, |curves| curves.counted(rate))
-            };
-            let put = counted(PUT);
-            let grows = rate * STAYS >= rates[PUT] * 60.0 && (put - counted(DELETE)) * STAYS >= put;
+            let [put, deleted] = [PUT, DELETE].map(|index| self.counted.lately(index));
+            let grows = rate * STAYS >= rates[PUT] * 60.0 && (put - deleted) * STAYS >= put;
             (grows && rate >= 1.0).then_some(Growth {
                 rate: rate as u64,
                 put: growth(counters[PUT], now[PUT]),
@@ -460,20 +465,9 @@ impl Tube {
         self.is_gone = false;
         // A server that tells no ages is asked for the next job of some tubes.
         let has_ready = jobs[0] > 0;
-        let age = |key| {
-            facts
-                .get(key)
-                .map(|_| facts.number(key))
-                .filter(|_| has_ready)
-        };
+        let age = |key| facts.get(key)?.parse().ok().filter(|_| has_ready);
         self.last_age = age("last-ready-age");
         self.age = age("first-ready-age").or(self.age.filter(|_| has_ready));
-    }
-
-    fn draw(&mut self, at: Duration, before: Option<Duration>) {
-        if let Some(curves) = &mut self.curves {
-            self.counted.draw(curves, at, before);
-        }
     }
 
     pub fn facts(&self) -> &Facts {
@@ -523,12 +517,11 @@ impl Tube {
 
     /// How many jobs have timed out in the last ten minutes, as far as it was watched.
     pub fn recent_timeouts(&self) -> u64 {
-        let counted = self.curves.as_ref().map(|curves| curves.counted(TIMEOUTS));
-        counted.unwrap_or(0.0).round() as u64
+        self.counted.lately(TIMEOUTS).round() as u64
     }
 
     /// How bad its trouble is: 0 if there is none.
-    pub fn severity(&self) -> u8 {
+    pub fn severity(&self) -> usize {
         self.troubles.first().map_or(0, |worst| worst.severity)
     }
 
@@ -541,7 +534,7 @@ impl Tube {
     /// its trouble is.
     pub fn figure(&self, column: Column) -> Option<f64> {
         match column {
-            Column::Tube => Some(self.severity().into()),
+            Column::Tube => Some(self.severity() as f64),
             Column::Age => self.age.map(|age| age as f64),
             Column::Watching => Some(self.watching as f64),
             _ => self.counted.figure(column),

@@ -81,17 +81,17 @@ pub struct Written {
 
 impl Writer {
     /// Puts jobs over this connection.
-    /// How many bytes a body may have on this server.
-    pub fn largest_body(&mut self) -> Outcome<u64> {
-        Ok(self.client.server_stats()?.number("max-job-size"))
-    }
-
     pub fn new(client: Client) -> Writer {
         Writer {
             client,
             used: None,
             without_options: 0,
         }
+    }
+
+    /// How many bytes a body may have on this server.
+    pub fn largest_body(&mut self) -> Outcome<u64> {
+        Ok(self.client.server_stats()?.number("max-job-size"))
     }
 
     /// Pauses these tubes for so long, before they get jobs: until then, that this connection
@@ -187,14 +187,17 @@ impl Writer {
     fn send(&mut self, batch: &[NewJob], replies: &mut Vec<Reply>) -> Outcome<()> {
         let has_options = batch.iter().any(|job| job.options.is_some());
         let is_extended = has_options && self.client.is_extended()?;
-        let mut jobs = batch.iter().peekable();
+        let (used, without_options) = (&mut self.used, &mut self.without_options);
+        let requests = batch.iter().flat_map(|job| {
+            let is_used = used.replace(job.tube.clone()).as_ref() == Some(&job.tube);
+            let requests = [false, true].map(|is_put| (is_put, job));
+            requests.into_iter().skip(usize::from(is_used))
+        });
         self.client.pipeline(
-            |client| {
-                let job = jobs.peek()?;
-                if self.used.as_ref() != Some(&job.tube) {
-                    client.queue(format_args!("use {}", job.tube));
-                    self.used = Some(job.tube.clone());
-                    return Some(false);
+            requests,
+            |client, (is_put, job)| {
+                if !is_put {
+                    return client.queue(format_args!("use {}", job.tube));
                 }
                 let Seconds(delay) = if job.buried { LONGEST } else { job.delay };
                 let (pri, ttr, size) = (job.priority.0, job.ttr.0, job.body.len());
@@ -202,15 +205,14 @@ impl Writer {
                 match &job.options {
                     Some(options) if is_extended => client.queue(format_args!("{line} {options}")),
                     options => {
-                        self.without_options += u64::from(options.is_some());
+                        *without_options += u64::from(options.is_some());
                         client.queue(line);
                     }
                 }
                 client.queue_bytes(&job.body);
                 client.queue_bytes(b"\r\n");
-                jobs.next().map(|_| true)
             },
-            |is_put, reply| match (is_put, reply) {
+            |(is_put, _), reply| match (is_put, reply) {
                 (true, reply) => {
                     replies.push(reply);
                     Ok(())

@@ -98,8 +98,7 @@ pub fn page(client: &mut Client, request: &Request) -> Outcome<Json> {
                 None => page.show(client, jobs)?,
             }
         }
-    } else if client.tube_stats(&scope.tubes[0])?.is_some() {
-        // Without that question, to look for the next jobs would create the tube.
+    } else {
         let is_plain = page.text.is_empty() && sort.is_none() && !only_ids;
         let share = if is_plain {
             PAGE / scope.states.len().min(FREE.len())
@@ -297,7 +296,7 @@ fn act_on_all(
     hear(0)?;
     let (ids, _) = finder::all(client, &scope, most as usize)?;
     let mut task = Task::quiet(most.into());
-    let outcome = task.carry_out_watched(work, client, &ids, false, &mut hear);
+    let outcome = task.carry_out(work, client, &ids, false, hear);
     let said = format!("{done} {} of {tube}{there}", counted(task.done, "job"));
     outcome.map_err(|failure| failure.about(&said))?;
     Ok(said)

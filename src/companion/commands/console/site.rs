@@ -10,7 +10,7 @@ use super::answers::{self, LONGEST};
 use crate::failure::{Failure, Outcome};
 use crate::http::{Answer, Link, Request};
 use crate::remote::client_list;
-use crate::remote::curves::{Point, SLOTS, SPANS};
+use crate::remote::curves::{Point, SLOTS, SPANS, Slots};
 use crate::remote::trouble::{sentences, words};
 use crate::remote::tubes::{RATES, TABLE};
 use crate::remote::watch::sorted;
@@ -140,20 +140,18 @@ fn card(server: &Arc<Watched>) -> Json {
         "jobs": facts.jobs(),
         "rates": rates.map(hundredths),
         "connections": facts.connections(),
-        "curve": small(&known.curves.slots(0, now)),
+        "curve": small(&known.server.slots(0, now)),
     })
 }
 
 /// A tube of a server as a row.
 fn row(server: &Watched, name: &TubeName, tube: &Tube) -> Json {
-    let curves = tube.curves.iter();
-    let slots = curves.flat_map(|curves| curves.slots(0, server.now()));
     let mut row = json!({
         "server": server.name(),
         "name": name.as_str(),
         "grave": tube.is_grave(),
         "trouble": (!tube.troubles.is_empty()).then(|| words(&tube.troubles)),
-        "curve": small(&slots.collect::<Vec<_>>()),
+        "curve": small(&tube.counted.slots(0, server.now())),
     });
     for (column, name, ..) in &TABLE[1..] {
         row[name] = tube.figure(*column).map(hundredths).into();
@@ -354,12 +352,9 @@ impl Console {
 fn curves_of(server: &Watched, tube: Option<&TubeName>, request: &Request) -> Json {
     let span = index(request, "span").min(SPANS.len() - 1);
     let (now, known) = (server.now(), server.known());
-    let (facts, curves) = match tube.map(|tube| known.tubes.get(tube)) {
-        None => (Some(&known.server.facts), Some(&known.curves)),
-        Some(tube) => (
-            tube.map(Tube::facts),
-            tube.and_then(|tube| tube.curves.as_deref()),
-        ),
+    let counted = match tube {
+        None => Some(&known.server),
+        Some(tube) => known.tubes.get(tube).map(|tube| &tube.counted),
     };
     // Which rates this server counts.
     let counts =
@@ -372,11 +367,9 @@ fn curves_of(server: &Watched, tube: Option<&TubeName>, request: &Request) -> Js
             .map(hundredths)
             .collect()
     };
-    let slots = curves
-        .map(|curves| curves.slots(span, now))
-        .unwrap_or_default();
+    let slots = counted.map_or(Slots::new(), |counted| counted.slots(span, now));
     let slots: Json = slots.iter().map(|point| point.as_ref().map(slot)).collect();
-    json!({"seconds": SPANS[span], "counted": facts.map(counts).unwrap_or_default(), "slots": slots})
+    json!({"seconds": SPANS[span], "counted": counted.map(|counted| counts(&counted.facts)).unwrap_or_default(), "slots": slots})
 }
 
 #[cfg(test)]

@@ -267,18 +267,15 @@ fn table(board: &Board, rows: &[&Row], selected: Option<usize>, width: usize) ->
 }
 
 fn row(layout: &Layout, name: &str, tube: &Tube) -> Line {
-    let kinds = || tube.troubles.iter().map(|trouble| trouble.kind);
+    let marks = tube.troubles.iter().map(|trouble| trouble.kind.mark);
     let mark = match tube.pause() {
-        0 => kinds()
-            .map(|kind| kind.mark.to_owned())
-            .find(|mark| !mark.is_empty()),
+        0 => marks.map(str::to_owned).find(|mark| !mark.is_empty()),
         left => Some(format!("||{}", span(left))),
     };
     let mark = mark.map_or(String::new(), |mark| format!(" {mark}"));
     let colour = (!mark.is_empty()).then_some(Colour::YELLOW);
-    let is_held_up = kinds().any(|kind| kind.stops);
     let name = layout.name(colour, name, &mark);
-    layout.row(name, is_held_up, |column| tube.figure(column))
+    layout.row(name, tube.is_held_up(), |column| tube.figure(column))
 }
 
 /// The page of a tube: its row, its trouble and its next jobs.
