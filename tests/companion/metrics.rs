@@ -313,8 +313,13 @@ fn a_server_that_hangs_is_given_up_before_the_scraper_gives_up() {
         let text = http(metrics, get);
         assert!(text.contains(&dead) && text.contains(&alive), "{text}");
         let waited = served.log_line("no reply within ");
-        // Long enough for the other one on a busy machine.
-        assert!(waited.contains("no reply within 2.5 s"), "{waited}");
+        // Half a second less than the scraper's, and less what has passed on a busy machine.
+        let (_, limit) = waited.split_once("within ").expect("a limit");
+        let seconds = limit.split(' ').next().and_then(|text| text.parse().ok());
+        assert!(
+            seconds.is_some_and(|seconds: f64| seconds <= 2.5),
+            "{waited}"
+        );
         drop(silent);
     });
 }

@@ -99,7 +99,7 @@ fn a_socket_file_belongs_to_the_user_who_can_use_and_remove_it() {
     let nobody = User::from_name("nobody")
         .expect("readable")
         .expect("a user");
-    let directory = Folder::new();
+    let directory = Folder::for_all();
     chown(directory.path(), Some(nobody.uid.as_raw()), None).expect("root may");
     let (socket, place) = (directory.join("socket"), directory.socket("socket"));
     let daemon = Server::start(["-l", &place, "-u", "nobody"]);

@@ -92,6 +92,11 @@ impl Folder {
         Folder(tempfile::tempdir().expect("a new folder"))
     }
 
+    /// For another user as well, who may not enter root's own TMPDIR.
+    pub fn for_all() -> Folder {
+        Folder(tempfile::tempdir_in("/tmp").expect("a new folder"))
+    }
+
     pub fn path(&self) -> &Path {
         self.0.path()
     }
