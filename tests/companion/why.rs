@@ -120,9 +120,9 @@ fn a_tube_that_is_full_or_whose_jobs_expire_is_named() {
         $ beanpole why mail
         mail: Nobody watches it; 2 jobs are ready. It is full: puts are refused while it has 2 jobs. Of its jobs, 1 expired untaken.
         [1]
-        $ beanpole metrics | grep -e 'tube_jobs_limit{' -e 'by_tubes_total{' -e 'expired_total{' | grep mail
-        beanstalk_tube_jobs_expired_total{tube=\"mail\",server=\"127.0.0.1:PORT\"} 1
-        beanstalk_tube_jobs_limit{tube=\"mail\",server=\"127.0.0.1:PORT\"} 2",
+        $ beanpole metrics | grep -e 'tube_max_jobs{' -e 'by_tubes_total{' -e 'expired_total{' | grep mail
+        beanstalk_tube_expired_total{tube=\"mail\",server=\"127.0.0.1:PORT\"} 1
+        beanstalk_tube_max_jobs{tube=\"mail\",server=\"127.0.0.1:PORT\"} 2",
     );
 }
 
@@ -230,7 +230,7 @@ fn a_producer_that_puts_into_default_is_no_worker() {
             nobody watches
             $ beanpole check -t default --limit workers=1 | grep -o 'workers.*)'
             workers 0 (limit 1)
-            $ beanpole metrics | grep 'watching_connections{tube=\"default\"' | cut -d ' ' -f 2
+            $ beanpole metrics | grep 'tube_watching{tube=\"default\"' | cut -d ' ' -f 2
             0",
         );
         let mut worker = scene.connect();

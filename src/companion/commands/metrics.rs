@@ -1,24 +1,22 @@
 //! `metrics`: the statistics as text for Prometheus. The text is printed, put into a
 //! file for a collector of text files, or served by HTTP.
 //!
-//! The names of counters end in `_total`; units are seconds and bytes. What a
-//! server does not report is left out. `beanstalk_up` says whether a server
-//! answers; if it does not, this is its only metric.
+//! A metric has the name of the key of the statistics that has its figure: [`metric`] is
+//! the rule. `beanstalk_up` says whether a server answers; if it does not, this is its
+//! only metric.
 
 use crate::command::{Invocation, Run, last_of};
 use crate::failure::{Failure, Outcome};
 use crate::http::{self, Answer, Request};
 use crate::remote::client::ask_all;
-use crate::remote::{
-    Client, Facts, Known, Pattern, Patterns, Refusal, Sample, Server, State, Tube,
-};
+use crate::remote::{Client, Facts, Known, Pattern, Patterns, Refusal, Sample, Server, Tube};
 use crate::signals::end_at_signals;
 use crate::text::output::{Output, WholeFile, complain, note};
 use crate::values::{Count, Parse, parse};
 use beanpole::protocol::TubeName;
 use clap::{Args, ValueHint};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -163,12 +161,13 @@ impl Scrape {
 
     /// The metrics of a server, and why it gives no others.
     fn ask(&self, server: &Server, until: Instant) -> (Exposition, Option<Failure>) {
-        let mut told = Exposition::new(server);
+        let mut told = Exposition::new(&server.title());
         let failure = self.tell(server, until, &mut told).err();
         if failure.is_some() {
-            told = Exposition::new(server);
+            told = Exposition::new(&server.title());
         }
-        told.add("up", "", u8::from(failure.is_none()));
+        let help = "Whether the server answers.";
+        told.add("up", help, "", u8::from(failure.is_none()));
         (told, failure)
     }
 
@@ -205,14 +204,13 @@ fn worst(tubes: &BTreeMap<TubeName, Tube>, most: usize) -> Vec<(&TubeName, &Tube
 }
 
 /// The text of all servers: each metric, with its help, and its samples.
-fn in_order(mut all: Vec<Exposition>) -> Vec<String> {
+fn in_order(all: Vec<Exposition>) -> Vec<String> {
+    let mut metrics: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    for (metric, samples) in all.into_iter().flat_map(|told| told.samples) {
+        metrics.entry(metric).or_default().push(samples);
+    }
     let mut text = Vec::new();
-    for (name, _, help) in METRICS {
-        let samples = all.iter_mut().filter_map(|told| told.samples.remove(name));
-        let samples: Vec<_> = samples.collect();
-        if samples.is_empty() {
-            continue;
-        }
+    for ((name, help), samples) in metrics {
         let kind = match name.ends_with("_total") {
             true => "counter",
             false => "gauge",
@@ -225,82 +223,72 @@ fn in_order(mut all: Vec<Exposition>) -> Vec<String> {
     text
 }
 
-/// The metrics in their order: the name of each, the key of the statistics that is
-/// its only value, if there is one, and its help. Those of tubes say so.
-#[rustfmt::skip]
-const METRICS: &[(&str, &str, &str)] = &[
-    ("up", "", "Whether the server answers."),
-    ("info", "", "The server, as a metric that is always 1."),
-    ("draining", "", "Whether the server takes no new jobs."),
-    ("put_refusal", "", "Whether puts are refused for this reason."),
-    ("jobs", "", "Jobs by state."),
-    ("commands_total", "", "Commands received."),
-    ("cpu_seconds_total", "", "CPU time spent."),
-    ("urgent_jobs", "current-jobs-urgent", "Ready jobs with a priority below 1024."),
-    ("job_timeouts_total", "job-timeouts", "Reservations that timed out."),
-    ("jobs_created_total", "total-jobs", "Jobs put."),
-    ("puts_refused_total", "puts-refused", "Puts refused for want of room or in drain mode."),
-    ("puts_refused_by_tubes_total", "puts-refused-by-tubes", "Puts refused because their tube was full."),
-    ("jobs_expired_total", "jobs-expired", "Jobs deleted because nobody took them in time."),
-    ("max_job_size_bytes", "max-job-size", "The largest body that the server takes."),
-    ("memory_used_bytes", "memory-used", "Memory that jobs take."),
-    ("memory_limit_bytes", "max-memory", "The limit of that memory; 0 if there is none."),
-    ("tubes", "current-tubes", "Tubes that exist."),
-    ("connections", "current-connections", "Open connections."),
-    ("connections_limit", "max-connections", "The highest number of open connections."),
-    ("producer_connections", "current-producers", "Open connections that have put a job."),
-    ("worker_connections", "current-workers", "Open connections that have reserved a job."),
-    ("waiting_connections", "current-waiting", "Connections that wait for a job."),
-    ("connections_opened_total", "total-connections", "Connections accepted."),
-    ("uptime_seconds", "uptime", "Time since the server was started."),
-    ("binlog_oldest_index", "binlog-oldest-index", "The oldest binlog file needed."),
-    ("binlog_current_index", "binlog-current-index", "The binlog file being written."),
-    ("binlog_max_size_bytes", "binlog-max-size", "The size at which a new binlog file is begun."),
-    ("binlog_size_bytes", "binlog-size", "The size of all binlog files."),
-    ("binlog_live_bytes", "binlog-live-size", "What the binlog's jobs take of that size."),
-    ("binlog_records_written_total", "binlog-records-written", "Records written to the binlog."),
-    ("binlog_records_migrated_total", "binlog-records-migrated", "Records moved by compaction."),
-    ("tube_jobs", "", "Jobs of the tube by state."),
-    ("tube_urgent_jobs", "current-jobs-urgent", "Ready jobs of the tube with a priority below 1024."),
-    ("tube_jobs_created_total", "total-jobs", "Jobs put into the tube."),
-    ("tube_using_connections", "current-using", "Connections that use the tube."),
-    ("tube_watching_connections", "", "Connections that watch the tube to work."),
-    ("tube_waiting_connections", "current-waiting", "Connections that wait for a job of the tube."),
-    ("tube_deletes_total", "cmd-delete", "Jobs of the tube that were deleted."),
-    ("tube_reserves_total", "total-reserves", "Reservations of jobs of the tube."),
-    ("tube_releases_total", "total-releases", "Releases of jobs of the tube."),
-    ("tube_buries_total", "total-buries", "Burials of jobs of the tube."),
-    ("tube_timeouts_total", "total-timeouts", "Reservations of jobs of the tube that timed out."),
-    ("tube_kicks_total", "total-kicks", "Kicks of jobs of the tube."),
-    ("tube_jobs_expired_total", "total-expired", "Jobs of the tube that nobody took in time."),
-    ("tube_jobs_limit", "max-jobs", "The most jobs of the tube; 0 if there is no limit."),
-    ("tube_puts_refused_total", "puts-refused", "Puts refused because the tube was full."),
-    ("tube_pauses_total", "cmd-pause-tube", "Pauses of the tube."),
-    ("tube_pause_left_seconds", "pause-time-left", "Time until the tube's pause ends."),
-    ("tube_next_ready_age_seconds", "", "Age of the next ready job of the tube."),
-    ("tube_last_ready_age_seconds", "", "Age of the last ready job of the tube."),
-    ("tube_failing_job_tries", "", "Tries of a job of the tube that fails at each; 0 without one."),
+/// Keys that begin alike are one metric: its name, and the label that has the rest.
+const FAMILIES: [(&str, &str, &str); 3] = [
+    ("cmd-", "commands_total", "command"),
+    ("current-jobs-", "current_jobs", "state"),
+    ("rusage-", "cpu_seconds_total", "mode"),
+];
+/// The keys of other figures that only grow begin so.
+const GROWING: [&str; 5] = [
+    "total-",
+    "job-timeouts",
+    "jobs-expired",
+    "puts-refused",
+    "binlog-records-",
+];
+/// Keys whose values may look like figures, or become another metric.
+const NO_FIGURES: [&str; 7] = [
+    "pid",
+    "version",
+    "id",
+    "hostname",
+    "name",
+    "put-refusal",
+    "current-watching",
 ];
 
-/// The samples of each metric of a server.
+/// The metric that has the figure of this key: its name, in which underscores replace
+/// hyphens, and a unit comes last, as Prometheus wants it; a label; and its help.
+fn metric(key: &str) -> (String, String, String) {
+    for (begin, name, of) in FAMILIES {
+        // Urgent jobs are ready ones, and would count twice.
+        if let Some(rest) = key.strip_prefix(begin).filter(|rest| *rest != "urgent") {
+            return (name.into(), label(of, rest), format!("{begin}*"));
+        }
+    }
+    let unit = match key {
+        _ if GROWING.iter().any(|begin| key.starts_with(begin)) => "_total",
+        _ if key.contains("memory") || key.contains("size") => "_bytes",
+        _ if key.ends_with("-age") || key.ends_with("-left") => "_seconds",
+        "uptime" | "pause" => "_seconds",
+        _ => "",
+    };
+    let name = key.trim_start_matches("total-").replace('-', "_");
+    (name + unit, String::new(), key.into())
+}
+
+/// The samples of each metric of a server, by its name and its help.
 struct Exposition {
-    samples: HashMap<&'static str, String>,
+    samples: BTreeMap<(String, String), String>,
     /// The server, as the value of a label.
     server: String,
 }
 
 impl Exposition {
-    fn new(server: &Server) -> Exposition {
-        let (samples, server) = (HashMap::new(), escaped(&server.title()));
+    fn new(server: &str) -> Exposition {
+        let (samples, server) = (BTreeMap::new(), escaped(server));
         Exposition { samples, server }
     }
 
     fn server(&mut self, facts: &Facts) {
         let keys = ["version", "id", "hostname", "os", "platform"];
         let labels = keys.map(|key| label(key, facts.text(key)));
-        self.add("info", &labels.concat(), 1);
+        let help = "The server, as a metric that is always 1.";
+        self.add("info", help, &labels.concat(), 1);
         let is_draining = facts.text("draining") == "true";
-        self.add("draining", "", u8::from(is_draining));
+        let help = "Whether the server takes no new jobs.";
+        self.add("draining", help, "", u8::from(is_draining));
         if facts.get("put-refusal").is_some() {
             for (reason, refusal) in [
                 ("memory", Refusal::MemoryFull),
@@ -308,64 +296,46 @@ impl Exposition {
                 ("draining", Refusal::Drains),
             ] {
                 let is_so = u8::from(Refusal::of(facts) == Some(refusal));
-                self.add("put_refusal", &label("reason", reason), is_so);
+                let help = "Whether puts are refused for this reason.";
+                self.add("put_refusal", help, &label("reason", reason), is_so);
             }
         }
-        for (state, jobs) in State::ALL.into_iter().zip(facts.jobs()) {
-            self.add("jobs", &label("state", state.name()), jobs);
-        }
-        for (key, value) in facts.iter() {
-            if let Some(command) = key.strip_prefix("cmd-") {
-                self.told("commands_total", &label("command", command), value);
-            }
-        }
-        for (mode, key) in [("user", "rusage-utime"), ("system", "rusage-stime")] {
-            self.told("cpu_seconds_total", &label("mode", mode), facts.text(key));
-        }
-        self.plain(false, facts, "");
+        self.figures("", "", "stats", facts);
     }
 
     fn tube(&mut self, name: &TubeName, tube: &Tube, with_age: bool) {
         let of_tube = label("tube", name.as_str());
-        for (state, jobs) in State::ALL.into_iter().zip(tube.facts().jobs()) {
-            let labels = of_tube.clone() + &label("state", state.name());
-            self.add("tube_jobs", &labels, jobs);
-        }
-        self.plain(true, tube.facts(), &of_tube);
-        self.add("tube_watching_connections", &of_tube, tube.watching);
-        for (name, age) in [
-            ("tube_next_ready_age_seconds", tube.age),
-            ("tube_last_ready_age_seconds", tube.last_age),
-        ] {
-            age.inspect(|age| self.add(name, &of_tube, age));
+        self.figures("tube_", &of_tube, "stats-tube", tube.facts());
+        let help = "Connections that watch the tube to work.";
+        self.add("tube_watching", help, &of_tube, tube.watching);
+        if let (None, Some(age)) = (tube.facts().get("first-ready-age"), tube.age) {
+            let help = "The figure first-ready-age of stats-tube.";
+            self.add("tube_first_ready_age_seconds", help, &of_tube, age);
         }
         if with_age {
             let tries = tube.suspect.as_ref().map_or(0, |job| job.reserves);
-            self.add("tube_failing_job_tries", &of_tube, tries);
+            let help = "Tries of a job of the tube that fails at each; 0 without one.";
+            self.add("tube_failing_job_tries", help, &of_tube, tries);
         }
     }
 
-    /// Adds the values of keys, as far as the server reports them.
-    fn plain(&mut self, of_tube: bool, facts: &Facts, labels: &str) {
-        for (name, key, _) in METRICS {
-            if name.starts_with("tube_") == of_tube
-                && let Some(value) = facts.get(key)
-            {
-                self.told(name, labels, value);
+    /// Adds all figures of these statistics.
+    fn figures(&mut self, of: &str, labels: &str, document: &str, facts: &Facts) {
+        for (key, value) in facts.iter() {
+            if NO_FIGURES.contains(&key) || !value.parse().is_ok_and(f64::is_finite) {
+                continue;
             }
-        }
-    }
-
-    /// Adds what a server tells, if it is a number.
-    fn told(&mut self, name: &'static str, labels: &str, value: &str) {
-        if value.parse().is_ok_and(f64::is_finite) {
-            self.add(name, labels, value);
+            let (name, label, keys) = metric(key);
+            let help = format!("The figure {keys} of {document}.");
+            let labels = labels.to_owned() + &label;
+            self.add(&format!("{of}{name}"), &help, &labels, value);
         }
     }
 
     /// Adds a sample with these labels to the metric of this name.
-    fn add(&mut self, name: &'static str, labels: &str, value: impl Display) {
-        let samples = self.samples.entry(name).or_default();
+    fn add(&mut self, name: &str, help: &str, labels: &str, value: impl Display) {
+        let metric = (name.into(), help.into());
+        let samples = self.samples.entry(metric).or_default();
         let server = &self.server;
         let sample = format_args!("beanstalk_{name}{{{labels}server=\"{server}\"}} {value}\n");
         samples.write_fmt(sample).expect("a String takes all");
@@ -399,8 +369,7 @@ mod tests {
             ..Sample::default()
         };
         known.take(Duration::ZERO, sample);
-        let (samples, server) = (HashMap::new(), String::new());
-        let mut told = Exposition { samples, server };
+        let mut told = Exposition::new("");
         told.server(&known.server.facts);
         for (name, tube) in worst(&known.tubes, most) {
             told.tube(name, tube, false);
@@ -418,10 +387,10 @@ mod tests {
             "beanstalk_put_refusal{reason=\"disk\",server=\"\"} 0",
             "beanstalk_puts_refused_total{server=\"\"} 7",
             "beanstalk_memory_used_bytes{server=\"\"} 900",
-            "beanstalk_memory_limit_bytes{server=\"\"} 1000",
+            "beanstalk_max_memory_bytes{server=\"\"} 1000",
             "beanstalk_binlog_size_bytes{server=\"\"} 70",
-            "beanstalk_binlog_live_bytes{server=\"\"} 20",
-            "beanstalk_connections_limit{server=\"\"} 100",
+            "beanstalk_binlog_live_size_bytes{server=\"\"} 20",
+            "beanstalk_max_connections{server=\"\"} 100",
             "beanstalk_tube_timeouts_total{tube=\"a\",server=\"\"} 3",
             "beanstalk_tube_reserves_total{tube=\"a\",server=\"\"} 9",
         ] {
@@ -441,11 +410,11 @@ mod tests {
             &[("a", "total-jobs: inf")],
             9,
         );
-        for name in ["uptime", "commands", "cpu", "tube_jobs_created"] {
+        for name in ["uptime", "commands", "cpu", "tube_jobs_total"] {
             assert!(!text.contains(&format!("beanstalk_{name}")), "{text}");
         }
         assert!(
-            text.contains("\nbeanstalk_jobs_created_total{server=\"\"} 3\n"),
+            text.contains("\nbeanstalk_jobs_total{server=\"\"} 3\n"),
             "{text}"
         );
     }

@@ -108,18 +108,18 @@ def metrics():
         assert [entry.name for entry in pathlib.Path(place).iterdir()] == [file.name]
         for text in (written, beanpole("metrics", "--age")):
             assert value(text, "beanstalk_up") == 1
-            assert value(text, "beanstalk_jobs_created_total") >= len(TUBES) + len(BODIES)
+            assert value(text, "beanstalk_jobs_total") >= len(TUBES) + len(BODIES)
             for tube in TUBES:
-                assert value(text, "beanstalk_tube_jobs", tube=tube, state="ready") == 1
-                assert value(text, "beanstalk_tube_next_ready_age_seconds", tube=tube) >= 0
+                assert value(text, "beanstalk_tube_current_jobs", tube=tube, state="ready") == 1
+                assert value(text, "beanstalk_tube_first_ready_age_seconds", tube=tube) >= 0
         # If there is no server, the metrics say only that.
         beanpole("metrics", "-o", str(file), address="127.0.0.1:1", status=3)
         text = file.read_text()
         assert value(text, "beanstalk_up") == 0
         assert len(list(text_string_to_metric_families(text))) == 1
     text = beanpole("metrics", "-t", "true", "-t", "nobody")
-    assert value(text, "beanstalk_tube_jobs", tube="true", state="ready") == 1
-    assert value(text, "beanstalk_tube_jobs", tube="null", state="ready") is None
+    assert value(text, "beanstalk_tube_current_jobs", tube="true", state="ready") == 1
+    assert value(text, "beanstalk_tube_current_jobs", tube="null", state="ready") is None
 
 
 def scrapes():

@@ -186,7 +186,7 @@ def runaway_producer(scene):
         scene.says("why", "mail: ", "It grows by ", f"; most of them come from {name}.", lines=1)
         scene.says("check -t mail --limit ready=1000", "CRITICAL: ready ", " (limit 1000) |", lines=1)
         told = scene.says("metrics")
-        assert int(re.search(r'tube_jobs{tube="mail",state="ready"} (\d+)', told).group(1)) >= 1000
+        assert int(re.search(r'tube_current_jobs{tube="mail",state="ready"} (\d+)', told).group(1)) >= 1000
         scene.says("top -i 200ms", "\nmail !grows", f"/s, most from {name}")
         scene.shows(f"most from {name}", [rf"grows by \d+/s, most from {name}"], rb"grows by")
     finally:
