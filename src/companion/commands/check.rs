@@ -81,24 +81,24 @@ impl Level {
 }
 
 /// The limits of a figure. A figure that just reaches a limit is still within it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 struct Limit {
     key: &'static str,
+    unit: &'static str,
     warning: Option<u64>,
-    critical: u64,
+    critical: Option<u64>,
 }
 
 impl Parse for Limit {
     fn parse(text: &str) -> Result<Limit, String> {
         let (key, bounds) = text.split_once('=').unwrap_or((text, ""));
-        let mut known = FIGURES.into_iter().filter(|(name, _)| *name == key);
-        let Some((key, unit)) = known.next() else {
+        let Some(mut limit) = Limit::none(key) else {
             let keys = FIGURES.map(|(name, _)| name).join(", ");
             return Err(format!(
                 "'{text}' is not KEY=[WARN,]CRIT; a key is one of {keys}"
             ));
         };
-        let read = |bound: &str| match unit {
+        let read = |bound: &str| match limit.unit {
             "s" => Seconds::parse(bound).map(|time| time.0.into()),
             _ => bound
                 .parse()
@@ -108,11 +108,7 @@ impl Parse for Limit {
             None => (None, read(bounds)?),
             Some((warning, critical)) => (Some(read(warning)?), read(critical)?),
         };
-        let limit = Limit {
-            key,
-            warning,
-            critical,
-        };
+        (limit.warning, limit.critical) = (warning, Some(critical));
         match warning.filter(|warning| limit.level(*warning) == Level::Critical) {
             None => Ok(limit),
             Some(warning) => Err(format!(
@@ -123,66 +119,67 @@ impl Parse for Limit {
 }
 
 impl Limit {
+    /// The figure of this name, without limits.
+    fn none(name: &str) -> Option<Limit> {
+        let mut known = FIGURES.into_iter().filter(|(key, _)| *key == name);
+        known.next().map(|(key, unit)| Limit {
+            key,
+            unit,
+            warning: None,
+            critical: None,
+        })
+    }
+
     fn level(self, value: u64) -> Level {
         let breaks = |limit| match self.key {
             WORKERS => value < limit,
             _ => value > limit,
         };
-        match (breaks(self.critical), self.warning.is_some_and(breaks)) {
+        match (
+            self.critical.is_some_and(breaks),
+            self.warning.is_some_and(breaks),
+        ) {
             (true, _) => Level::Critical,
             (_, true) => Level::Warning,
             _ => Level::Ok,
         }
     }
-
-    /// The bounds as people and plugins write them, with this after each and between them.
-    fn bounds(self, after: &str, between: &str) -> String {
-        let warning = self.warning.map(|bound| format!("{bound}{after}{between}"));
-        format!("{}{}{after}", warning.unwrap_or_default(), self.critical)
-    }
 }
 
 /// A figure of a server, with its limits.
 struct Reading {
-    name: &'static str,
+    limit: Limit,
     value: u64,
-    limit: Option<Limit>,
     /// What is said of it beside its value.
     about: String,
 }
 
 impl Reading {
     fn level(&self) -> Level {
-        self.limit
-            .map_or(Level::Ok, |limit| limit.level(self.value))
-    }
-
-    fn unit(&self) -> &'static str {
-        let mut known = FIGURES.into_iter().filter(|(name, _)| *name == self.name);
-        known.next().map_or("", |(_, unit)| unit)
+        self.limit.level(self.value)
     }
 
     /// The form in which plugins write figures:
     /// `'name'=value;warning;critical;minimum`. A colon follows a limit that is
     /// a minimum.
     fn performance(&self, prefix: &str) -> String {
-        let (name, value, unit) = (self.name, self.value, self.unit());
-        let colon = if name == WORKERS { ":" } else { "" };
-        let bounds = match self.limit {
-            None => ";".into(),
-            Some(limit @ Limit { warning: None, .. }) => format!(";{}", limit.bounds(colon, ";")),
-            Some(limit) => limit.bounds(colon, ";"),
-        };
-        format!("'{prefix}{name}'={value}{unit};{bounds};0")
+        let (value, Limit { key, unit, .. }) = (self.value, self.limit);
+        let colon = if key == WORKERS { ":" } else { "" };
+        let [warning, critical] = [self.limit.warning, self.limit.critical]
+            .map(|bound| bound.map_or(String::new(), |bound| format!("{bound}{colon}")));
+        format!("'{prefix}{key}'={value}{unit};{warning};{critical};0")
     }
 
-    /// The figure for people; its limits are added if they matter.
-    fn text(&self, with_limit: bool) -> String {
-        let text = format!("{} {}{}{}", self.name, self.value, self.unit(), self.about);
-        match self.limit.filter(|_| with_limit) {
-            Some(limit) => format!("{text} (limit {})", limit.bounds("", ", ")),
-            None => text,
+    /// The figure for people; the limits are added that it is beyond.
+    fn text(&self) -> String {
+        let Limit { key, unit, .. } = self.limit;
+        let text = format!("{key} {}{unit}{}", self.value, self.about);
+        if self.level() == Level::Ok {
+            return text;
         }
+        let bounds = [self.limit.warning, self.limit.critical].into_iter();
+        let bounds: Vec<_> = bounds.flatten().map(|bound| bound.to_string()).collect();
+        format!("{text} (limit {})", bounds.join(", "))
     }
 }
 
@@ -239,42 +236,39 @@ impl Run for Check {
     }
 }
 
-/// The level of a server, and the text about it: the figures that are wrong, or
-/// all figures if none is. The text begins with the reason why it accepts no new jobs:
-/// drain mode is intended, and a lack of room is not.
+/// The level of a server, and the text about it: what is wrong, or all figures if nothing
+/// is. Drain mode is intended, and a lack of room is not.
 fn verdict(readings: &[Reading], refused: Option<Refusal>) -> (Level, String) {
-    let most = readings.iter().map(Reading::level).max();
-    let worst = most.unwrap_or(Level::Ok);
-    let is_ill = worst > Level::Ok;
-    let said = readings.iter();
-    let said = said.filter(|reading| !is_ill || reading.level() > Level::Ok);
-    let mut text: Vec<_> = said.map(|reading| reading.text(is_ill)).collect();
-    let least = match refused {
-        None => Level::Ok,
-        Some(Refusal::Drains) => {
-            text.push("draining".into());
-            Level::Warning
+    let refused = refused.map(|reason| match reason {
+        Refusal::Drains => (Level::Warning, "draining".into()),
+        _ => {
+            let text = format!("takes no new jobs: {}", reason.words());
+            (Level::Critical, text)
         }
-        Some(reason) => {
-            text.insert(0, format!("takes no new jobs: {}", reason.words()));
-            Level::Critical
-        }
-    };
-    (worst.max(least), text.join(", "))
+    });
+    let figures = readings
+        .iter()
+        .map(|reading| (reading.level(), reading.text()));
+    let mut said: Vec<_> = refused.into_iter().chain(figures).collect();
+    let worst = said.iter().map(|(level, _)| *level).max();
+    let worst = worst.unwrap_or(Level::Ok);
+    said.retain(|(level, _)| worst == Level::Ok || *level > Level::Ok);
+    let texts: Vec<_> = said.into_iter().map(|(_, text)| text).collect();
+    (worst, texts.join(", "))
 }
 
 impl Check {
-    /// The limits of a figure: those that were given last.
+    /// The limits of a figure that were given last, if any were.
     fn limit(&self, name: &str) -> Option<Limit> {
         let mut given = self.limits.iter().rev();
         given.find(|limit| limit.key == name).copied()
     }
 
-    fn reading(&self, name: &'static str, value: u64) -> Reading {
+    fn reading(&self, name: &str, value: u64) -> Reading {
+        let limit = self.limit(name).or_else(|| Limit::none(name));
         Reading {
-            name,
+            limit: limit.expect("a figure has its row"),
             value,
-            limit: self.limit(name),
             about: String::new(),
         }
     }
@@ -315,12 +309,7 @@ impl Check {
             if !full.is_empty() {
                 reading.about = format!(": {}", listed(&full));
             }
-            let none = Limit {
-                key: "full",
-                warning: None,
-                critical: 0,
-            };
-            reading.limit = reading.limit.or(Some(none));
+            reading.limit.critical.get_or_insert(0);
             readings.push(reading);
         }
         if wants_age {
@@ -366,19 +355,16 @@ mod tests {
     use crate::remote::Facts;
 
     fn reading(value: u64, limit: &str) -> Reading {
-        let limit = Limit::parse(limit).unwrap();
         Reading {
-            name: limit.key,
+            limit: Limit::parse(limit).unwrap(),
             value,
-            limit: Some(limit),
             about: String::new(),
         }
     }
 
-    fn unlimited(name: &'static str, value: u64) -> Reading {
+    fn unlimited(name: &str, value: u64) -> Reading {
         Reading {
-            limit: None,
-            name,
+            limit: Limit::none(name).unwrap(),
             ..reading(value, "ready=0")
         }
     }
@@ -422,7 +408,7 @@ mod tests {
             reading(1, "buried=0"),
             unlimited("delayed", 0),
         ];
-        let text = "ready 5 (limit 4, 9), buried 1 (limit 0), draining";
+        let text = "draining, ready 5 (limit 4, 9), buried 1 (limit 0)";
         let drains = Some(Refusal::Drains);
         assert_eq!(verdict(&readings, drains), (Level::Critical, text.into()));
         assert_eq!(
@@ -431,14 +417,14 @@ mod tests {
         );
         assert_eq!(
             verdict(&readings[2..], drains),
-            (Level::Warning, "delayed 0, draining".into())
+            (Level::Warning, "draining".into())
         );
     }
 
     #[test]
     fn a_server_without_room_for_jobs_is_critical() {
         let stats = Facts::parse(b"put-refusal: 3\ndraining: false").unwrap();
-        let text = "takes no new jobs: its memory is full, ready 1";
+        let text = "takes no new jobs: its memory is full";
         let readings = [unlimited("ready", 1)];
         assert_eq!(
             verdict(&readings, Refusal::of(&stats)),
