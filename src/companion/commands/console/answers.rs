@@ -18,6 +18,7 @@ use crate::selection::contains;
 use crate::text::json::{Json, json, to_base64};
 use crate::text::{beginning, counted};
 use beanpole::protocol::{JobId, Seconds, TubeName};
+use std::cmp::Reverse;
 use std::time::{Duration, Instant};
 
 /// How many jobs a page has at most.
@@ -45,14 +46,15 @@ struct Page {
     rows: Vec<(JobFacts, Job)>,
     /// How many jobs were looked at.
     looked: usize,
-    /// The id from which the next page goes on.
+    /// The first job that had no room any more.
     next: Option<JobId>,
 }
 
 /// A page of jobs, by their ids or, with `sort`, the first ones of all jobs that could
-/// be looked at: those with the largest figures or, `turned`, the smallest. With `ids`, it has the ids of all jobs that are found, and nothing else
-/// of them. `listed` tells whether the server lists its jobs. If it does not, there is
-/// one page: the next jobs of each state and their neighbours.
+/// be looked at: those with the largest figures or, `turned`, the smallest. With `ids`, it
+/// has the ids of all jobs that are found, and nothing else of them. `listed` tells whether
+/// the server lists its jobs. If it does not, there is one page: the next jobs of each
+/// state and their neighbours.
 pub fn page(client: &mut Client, request: &Request) -> Outcome<Json> {
     let only_ids = request.parameter("ids") == "1";
     let state: Option<State> = optional(request, "state")?;
@@ -65,11 +67,9 @@ pub fn page(client: &mut Client, request: &Request) -> Outcome<Json> {
         "age" => Some(|job| job.age),
         _ => None,
     };
-    let is_turned = request.parameter("turned") == "1";
-    let (most, patience) = if only_ids {
-        (MOST_IDS, PATIENCE_FOR_IDS)
-    } else {
-        (PAGE, PATIENCE)
+    let (most, patience) = match only_ids {
+        true => (MOST_IDS, PATIENCE_FOR_IDS),
+        false => (PAGE, PATIENCE),
     };
     let mut page = Page {
         text: request.parameter("text").into(),
@@ -78,82 +78,68 @@ pub fn page(client: &mut Client, request: &Request) -> Outcome<Json> {
         looked: 0,
         next: None,
     };
+    // Without a search every job that is asked for is shown.
+    let at_once = match page.text.is_empty() && sort.is_none() {
+        true => PAGE,
+        false => AT_ONCE,
+    };
     let (until, mut seen) = (Instant::now() + patience, Vec::new());
     let walk = Walk::begin(client, &scope)?;
     let listed = walk.is_some();
+    let mut next = None;
     if let Some(mut walk) = walk {
         walk.next = optional(request, "from")?.or(walk.next);
         while page.rows.len() < page.most && Instant::now() < until && walk.next.is_some() {
-            // Without a search every job that is asked for is shown.
-            let at_once = if page.text.is_empty() && sort.is_none() {
-                AT_ONCE.min(page.most - page.rows.len())
-            } else {
-                AT_ONCE
-            };
             let jobs = walk.page(client, at_once)?;
-            page.next = walk.next;
-            page.looked += jobs.len();
             match sort {
                 Some(_) => seen.extend(jobs),
-                None => page.show(client, jobs)?,
+                None => page.show(client, &jobs)?,
             }
         }
+        next = walk.next;
     } else {
-        let is_plain = page.text.is_empty() && sort.is_none() && !only_ids;
-        let share = if is_plain {
-            PAGE / scope.states.len().min(FREE.len())
-        } else {
-            AT_ONCE
-        };
+        let share = at_once / scope.states.len().min(FREE.len());
         for state in scope.states {
             seen.extend(near(client, &scope.tubes[0], state, share)?);
         }
-        page.looked = seen.len();
     }
     if let Some(key) = sort {
-        seen.sort_by_key(|job| {
-            if is_turned {
-                key(job)
-            } else {
-                u64::MAX - key(job)
-            }
-        });
+        seen.sort_by_key(|job| Reverse(key(job)));
+        if request.parameter("turned") == "1" {
+            seen.reverse();
+        }
     }
-    for some in seen.chunks(PAGE) {
-        page.show(client, some.to_vec())?;
-    }
-    if sort.is_some() || !listed {
-        page.next = None;
-    }
+    page.show(client, &seen)?;
+    let next = page.next.or(next).filter(|_| listed && sort.is_none());
     let rows = page.rows.iter();
     let rows: Json = if only_ids {
         rows.map(|(job, _)| job.id.to_string()).collect()
     } else {
         rows.map(|(job, found)| row(job, found)).collect()
     };
-    let next = page.next.map(|id| id.to_string());
+    let next = next.map(|id| id.to_string());
     Ok(json!({"jobs": rows, "next": next, "looked": page.looked, "listed": listed}))
 }
 
 impl Page {
-    /// Shows the jobs among these that have the text in their body. If the page is full,
-    /// the next one begins after its last job.
-    fn show(&mut self, client: &mut Client, jobs: Vec<JobFacts>) -> Outcome<()> {
-        if self.rows.len() == self.most {
-            return Ok(());
-        }
-        let mut last = None;
-        each_body(client, jobs, |job, found| {
+    /// Shows the jobs among these that have the text in their body, as far as there is room.
+    fn show(&mut self, client: &mut Client, jobs: &[JobFacts]) -> Outcome<()> {
+        self.looked += jobs.len();
+        for some in jobs.chunks(PAGE) {
             if self.rows.len() == self.most {
-                self.next = last;
+                self.next = self.next.or(Some(some[0].id));
                 return Ok(());
             }
-            last = Some(JobId(job.id.0.saturating_add(1)));
-            if contains(&found.body, self.text.as_bytes()) {
-                self.rows.push((job, found));
-            }
-            Ok(())
-        })
+            each_body(client, some.to_vec(), |job, found| {
+                if self.rows.len() == self.most {
+                    self.next = self.next.or(Some(job.id));
+                } else if contains(&found.body, self.text.as_bytes()) {
+                    self.rows.push((job, found));
+                }
+                Ok(())
+            })?;
+        }
+        Ok(())
     }
 }
 

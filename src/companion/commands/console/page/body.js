@@ -9,9 +9,6 @@ const STRICT = new TextDecoder("utf-8", { ignoreBOM: true, fatal: true });
 
 export const fromBase64 = (text) => Uint8Array.from(atob(text), (char) => char.charCodeAt(0));
 
-/** Two digits for each byte. */
-export const hexOf = (bytes) => Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join(" ");
-
 /** The text in these bytes; null if they are not text. */
 export function textOf(bytes) {
   const text = attempt(() => STRICT.decode(bytes));
@@ -25,7 +22,6 @@ export function formsOf(bytes) {
   const plain = [["Text", UTF8.decode(bytes)], ["Hex", hex(bytes)]];
   const forms = [
     ["JSON", text === null ? null : attempt(() => indented(text))],
-    ["PHP", attempt(() => indented(php(bytes)))],
     ...(text === null ? plain.reverse() : plain),
     ["Base64", packed ? (attempt(() => indented(packed)) ?? packed) : null],
   ];
@@ -72,54 +68,12 @@ function indented(text) {
   return shown;
 }
 
-/** An array or object that PHP has serialised, as JSON. */
-function php(bytes) {
-  // A character for each byte.
-  const text = new TextDecoder("latin1").decode(bytes);
-  let at = 0;
-  /** What comes next, which has this form: what is in its brackets. */
-  const take = (form) => {
-    form.lastIndex = at;
-    const found = form.exec(text);
-    check(found);
-    at = form.lastIndex;
-    return found[1];
-  };
-  const quoted = () => {
-    const length = Number(take(/(\d{1,9}):"/y));
-    const string = bytes.subarray(at, at + length);
-    at += length;
-    take(/"/y);
-    return JSON.stringify(UTF8.decode(string));
-  };
-  const value = (depth) => {
-    const kind = take(/(N(?=;)|[bidsaO](?=:))./y);
-    if (kind === "N") return "null";
-    if (kind === "b") return String(take(/([01]);/y) === "1");
-    if (kind === "i") return take(/(-?\d{1,20});/y);
-    if (kind === "d") return take(/(-?(?:INF|NAN|[\d.E+-]{1,40}));/y).replace(/^-?(INF|NAN)$/, '"$&"');
-    const string = kind === "a" ? "" : quoted();
-    if (kind !== "a") take(kind === "s" ? /;/y : /:/y);
-    if (kind === "s") return string;
-    check(depth < DEEPEST);
-    const pairs = [];
-    for (let left = Number(take(/(\d{1,9}):\{/y)); left > 0; left -= 1) {
-      pairs.push(`${value(DEEPEST).replace(/^-?\d+$/, '"$&"')}:${value(depth + 1)}`);
-    }
-    take(/\}/y);
-    return `{${pairs}}`;
-  };
-  const json = value(0);
-  check(at === bytes.length);
-  return json;
-}
-
 /** Lines of 16 bytes: where they begin, the bytes, and their characters. */
 function hex(bytes) {
   const lines = [];
   for (let at = 0; at < bytes.length && lines.length < LONGEST / 64; at += 16) {
     const some = bytes.subarray(at, at + 16);
-    const numbers = hexOf(some).padEnd(47);
+    const numbers = Array.from(some, (byte) => byte.toString(16).padStart(2, "0")).join(" ").padEnd(47);
     const shown = String.fromCharCode(...some).replace(/[^ -~]/g, "·");
     lines.push(`${at.toString(16).padStart(6, "0")}  ${numbers}  ${shown}`);
   }

@@ -1,7 +1,7 @@
 // Buttons that change something, and their questions. What destroys something or acts on
 // many jobs asks first, and each action reports what it did.
 
-import { hexOf, textOf } from "./body.js";
+import { textOf } from "./body.js";
 import { ask, change, fill, linkTo, place, refresh, wants } from "./console.js";
 import { bytesOf, shown } from "./job.js";
 import { meant } from "./tube.js";
@@ -16,7 +16,7 @@ const jobsIn = (row, state) => (state ? row[state] : FREE.reduce((sum, one) => s
  * about, the values of fields, and more parameters. Other buttons ask nothing.
  */
 const TUBE = {
-  put: () => ({ title: `Put a job on ${place.server}`, verb: "Put", values: { tube: place.tube }, bytes: new Uint8Array() }),
+  put: () => ({ title: `Put a job on ${place.server}`, verb: "Put", values: { tube: place.tube } }),
   pause: () => ({ title: `Pause ${place.tube}`, about: "Until the pause is over, no worker gets a job of this tube." }),
   resume: () => ({ more: { do: "pause", time: 0 } }),
   kick: (row) => ({
@@ -34,12 +34,18 @@ const JOB = {
     title: `Edit job ${place.job}`,
     about: "It is put again as a new job, with a new id, and this one is deleted.",
     verb: "Replace",
-    values: { tube: job.tube, priority: job.priority, ttr: job.ttr },
-    bytes: bytesOf(job),
+    values: { tube: job.tube, priority: job.priority, ttr: job.ttr, body: editable(job) },
     more: { job: place.job },
-    isTooLarge: job.size > bytesOf(job).length,
   }),
 };
+
+/** The body of a job, if a text field can have it: that changes the ends of lines. */
+function editable(job) {
+  const bytes = bytesOf(job);
+  const text = bytes.length < job.size ? null : textOf(bytes);
+  if (text === null || text.includes("\r")) throw new Error("This body is no text, or too large: “beanpole edit” can edit it.");
+  return text;
+}
 
 /** What is asked before the action of this button. */
 async function questionOf({ dataset: { do: name }, value }, verb) {
@@ -73,8 +79,7 @@ addEventListener("click", async ({ target }) => {
 });
 
 /** Opens the dialog with the fields of this question. */
-function open(name, { title, about = "", verb, values = {}, row, bytes, more, ids, isTooLarge }) {
-  if (isTooLarge) throw new Error("This body is too large to be edited here.");
+function open(name, { title, about = "", verb, values = {}, row, more, ids }) {
   if (row && !jobsIn(row)) throw new Error(`${place.tube} has no jobs but reserved ones.`);
   form.reset();
   for (const label of form.querySelectorAll("label")) {
@@ -87,29 +92,11 @@ function open(name, { title, about = "", verb, values = {}, row, bytes, more, id
     const states = FREE.filter((state) => row[state]).map((state) => new Option(`${count(row[state])} ${state}`, state));
     form.elements.state.replaceChildren(new Option(`all ${count(jobsIn(row))} that are not reserved`, ""), ...states);
   }
-  const isText = bytes && edit(bytes);
   send = async ({ body, ...fields }) => {
     const counted = row && { count: jobsIn(row, fields.state) };
-    await act({ do: name, ...more, ...counted, ...fields }, bytes ? bodyOf(body, isText) : ids);
+    await act({ do: name, ...more, ...counted, ...fields }, body?.replaceAll("\r\n", "\n") ?? ids);
   };
   dialog.showModal();
-}
-
-/** Puts a body into the field for it. A text field would change the ends of lines: such bodies are edited as numbers. */
-function edit(bytes) {
-  const text = textOf(bytes);
-  const isText = text !== null && !text.includes("\r");
-  const { body } = form.elements;
-  body.previousElementSibling.textContent = isText ? "Body" : "Body, as hexadecimal numbers";
-  body.value = isText ? text : hexOf(bytes);
-  return isText;
-}
-
-function bodyOf(text, isText) {
-  if (isText) return text.replaceAll("\r\n", "\n");
-  const digits = text.replace(/\s+/g, "");
-  if (!/^([0-9a-f]{2})*$/i.test(digits)) throw new Error("These are no bytes: each has two hexadecimal digits.");
-  return Uint8Array.from(digits.match(/../g) ?? [], (byte) => parseInt(byte, 16));
 }
 
 /** Ends the change that runs, if one does. */

@@ -198,6 +198,9 @@ export function list(parent, template, items, keyOf, show) {
   if (parent.contains(focused)) focused.focus({ preventScroll: true });
 }
 
+/** Shows names with their values in a list of such pairs. */
+export const pairs = (into, all) => list(into, "pair", all, ([key]) => key, (pair, [key, value]) => fill(pair, { key, value }));
+
 document.getElementById("token").addEventListener("submit", (event) => {
   event.preventDefault();
   sessionStorage.setItem(TOKEN, event.target.elements.token.value);

@@ -1,7 +1,7 @@
 // A job: its statistics, and its body in several forms.
 
 import { formsOf, fromBase64 } from "./body.js";
-import { fill, linkTo, list, place } from "./console.js";
+import { fill, linkTo, list, pairs, place } from "./console.js";
 import { serverOf } from "./tubes.js";
 import { count, left, size, span } from "./words.js";
 
@@ -24,12 +24,13 @@ export async function job(section, ask) {
   const bytes = bytesOf(job);
   fill(section, {
     name: `Job ${id}`, state, tube,
-    age: span(job.age), tries: count(job.tries), priority, ttr: span(job.ttr), left: left(job), size: size(job.size),
     note: bytes.length < job.size ? `the first ${size(bytes.length)} of ${size(job.size)}` : job.size ? size(job.size) : "empty",
   });
   section.querySelector(".badge").className = `badge plain ${state}`;
   section.querySelector("[data-is=tube]").href = linkTo({ server: place.server, tube });
-  list(section.querySelector(".facts"), "fact", facts, ([key]) => key, (pair, [key, value]) => fill(pair, { key, value }));
+  const figures = { age: span(job.age), tries: count(job.tries), priority, "time to run": span(job.ttr), left: left(job), size: size(job.size) };
+  pairs(section.querySelector(".figures"), Object.entries(figures));
+  pairs(section.querySelector(".facts"), facts);
   // The body of a job never changes.
   const forms = section.querySelector(".forms");
   if (forms.childElementCount) return;

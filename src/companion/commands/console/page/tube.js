@@ -1,6 +1,6 @@
 // A tube: what is wrong with it, its figures and its jobs.
 
-import { ask as askOnce, fill, linkTo, list, place, wanted } from "./console.js";
+import { ask as askOnce, fill, linkTo, list, pairs, place, wanted } from "./console.js";
 import { figuresOf, serverOf, turn } from "./tubes.js";
 import { count, left, size, span } from "./words.js";
 
@@ -11,9 +11,13 @@ export async function tube(section, ask) {
   section.classList.toggle("missing", !isThere);
   section.classList.toggle("paused", isThere && row.pause > 0);
   section.querySelector(".badge").classList.toggle("grave", Boolean(row?.grave));
-  section.querySelector("dl").hidden = !row;
+  const figures = section.querySelector("dl");
+  figures.hidden = !row;
   fill(section, { name: place.tube, trouble: (isThere && row.trouble) || "" });
-  if (row) fill(section, { ...figuresOf(row), puts: count(total) });
+  if (row) {
+    const { age, ...others } = figuresOf(row);
+    pairs(figures, Object.entries({ ...others, "put so far": count(total), "next job’s age": age }));
+  }
   serverOf(known);
   const none = gone ? "The tube does not exist any more." : "There is no such tube yet.";
   fill(section, { why: isThere ? (await ask("why")).why || "Nothing is in its way." : none });

@@ -1,11 +1,12 @@
 // The first view: how everything is, the servers, and the table of their tubes.
 
-import { fill, link, linkTo, list, place, say, wanted } from "./console.js";
+import { fill, link, linkTo, list, pairs, place, say, wanted } from "./console.js";
 import { drawSmall } from "./curves.js";
 import { count, rate, short, span } from "./words.js";
 
 /** How many tubes are in one answer. */
 const PAGE = 100;
+const STATES = ["ready", "reserved", "delayed", "buried"];
 
 /** The line at the top: where this is, how the servers are, and what may be done. */
 export async function top(header, ask) {
@@ -45,11 +46,10 @@ function showCard(card, server) {
   card.classList.toggle("lost", Boolean(lost));
   card.classList.toggle("unknown", !known);
   card.querySelector("h2 a").href = linkTo({ server: name });
-  const [ready, reserved, delayed, buried] = jobs.map(short);
   const [put, reserves, deleted, timeouts] = rates.map(rate);
   const [all, puts, works, waits] = server.connections.map(count);
   fill(card, {
-    name, ready, reserved, delayed, buried,
+    name,
     refusal: refusal ? `takes no new jobs: ${refusal}` : "",
     lost: lost ? `No answer: ${lost}.` : "",
     asking: known || lost ? "" : "Asking …",
@@ -57,6 +57,7 @@ function showCard(card, server) {
     connections: `Connections: ${all}; ${puts} put, ${works} work, ${waits} wait`,
     facts: [name !== address && address, version && `version ${version}`, `up ${span(server.uptime)}`].filter(Boolean).join(" · "),
   });
+  pairs(card.querySelector("dl"), STATES.map((state, at) => [state, short(jobs[at])]));
   drawSmall(card.querySelector("svg"), server.curve);
 }
 
@@ -91,7 +92,7 @@ export function turn(section, which, changes) {
 
 /** The figures of a tube as texts, by their names. */
 export function figuresOf(row) {
-  const counts = ["ready", "reserved", "delayed", "buried", "watching", "waiting"].map((name) => [name, count(row[name])]);
+  const counts = [...STATES, "watching", "waiting"].map((name) => [name, count(row[name])]);
   const rates = { "put/s": rate(row.put), "deleted/s": rate(row.delete), "timeouts/s": rate(row.timeouts) };
   return { ...Object.fromEntries(counts), ...rates, age: span(row.age) };
 }
