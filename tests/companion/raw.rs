@@ -25,23 +25,6 @@ fn type_all(scene: &Scene, exchanges: &[(&str, &str)]) -> Screen {
 }
 
 #[test]
-fn the_prompt_completes_commands_and_tubes() {
-    on_each_server(&[], |scene| {
-        scene.tell("$ beanpole put -q -t mail x\n$ beanpole put -q -t mailing y");
-        // The rest of the word, both tubes, the longer one.
-        type_all(
-            &scene,
-            &[
-                ("stats-t\t", "PROMPT stats-tube"),
-                (" m\t\t", "\nmail     mailing\nPROMPT stats-tube mail"),
-                ("in\t\r", "PROMPT stats-tube mailing\nOK "),
-                ("", "\ncurrent-jobs-ready: 1\n"),
-            ],
-        );
-    });
-}
-
-#[test]
 fn the_prompt_asks_for_the_body_of_a_put_and_counts_it() {
     on_each_server(&[], |scene| {
         let card = support::text_of("man/card.txt");

@@ -14,15 +14,10 @@ use crate::remote::reply::LARGEST_DOCUMENT;
 use crate::remote::{Client, Event, RawReply};
 use crate::signals::{Calls, SIGINT};
 use crate::text::{Output, output, print, shown};
-use beanpole::protocol::command::{Command, Put, names, parse};
+use beanpole::protocol::command::{Command, Put, parse};
 use clap::Args;
-use rustyline::completion::Completer;
+use rustyline::DefaultEditor;
 use rustyline::error::ReadlineError;
-use rustyline::highlight::Highlighter;
-use rustyline::hint::Hinter;
-use rustyline::history::DefaultHistory;
-use rustyline::validate::Validator;
-use rustyline::{CompletionType, Config, Context, Editor, Helper};
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::io::{self, BufRead, Read};
@@ -172,7 +167,10 @@ fn write(output: &mut Output, reply: &RawReply) -> Outcome<()> {
 
 /// Runs a prompt until the user ends it.
 fn converse(invocation: &Invocation, client: Client) -> Outcome {
-    let mut prompt = Prompt::new(invocation)?;
+    let mut prompt = Prompt {
+        editor: DefaultEditor::new().map_err(unusable)?,
+        pasted: VecDeque::new(),
+    };
     let mut known = Some(client);
     let interrupts = Calls::by_signals(&[SIGINT])?;
     let name = format!("{}> ", invocation.address());
@@ -216,25 +214,13 @@ fn say(text: impl std::fmt::Display) -> Outcome<()> {
     print(format!("{text}\n")).map(drop)
 }
 
-struct Prompt<'a> {
-    editor: Editor<Typing<'a>, DefaultHistory>,
+struct Prompt {
+    editor: DefaultEditor,
     /// Lines that were pasted after others, and are still to be run.
     pasted: VecDeque<String>,
 }
 
-impl<'a> Prompt<'a> {
-    fn new(invocation: &'a Invocation) -> Outcome<Prompt<'a>> {
-        let config = Config::builder()
-            .completion_type(CompletionType::List)
-            .build();
-        let mut editor = Editor::with_config(config).map_err(unusable)?;
-        editor.set_helper(Some(Typing(invocation)));
-        Ok(Prompt {
-            editor,
-            pasted: VecDeque::new(),
-        })
-    }
-
+impl Prompt {
     /// A line that the user types; `None` at the end.
     fn line(&mut self, prompt: &str) -> Outcome<Option<String>> {
         loop {
@@ -285,40 +271,6 @@ fn is_put_without_size(line: &str) -> bool {
 fn unusable(error: ReadlineError) -> Failure {
     Failure::Refused(format!("cannot use the terminal: {error}"))
 }
-
-/// Completes the names of commands, and those of tubes, for which it connects anew.
-struct Typing<'a>(&'a Invocation);
-
-impl Completer for Typing<'_> {
-    type Candidate = String;
-
-    fn complete(
-        &self,
-        line: &str,
-        cursor: usize,
-        _: &Context<'_>,
-    ) -> rustyline::Result<(usize, Vec<String>)> {
-        let before = &line[..cursor];
-        let (start, mut found): (_, Vec<String>) = match before.split_once(' ') {
-            None => (0, names().map(String::from).collect()),
-            Some((command @ ("use" | "watch" | "ignore" | "stats-tube" | "pause-tube"), _)) => {
-                let known = self.0.connect().and_then(|mut client| client.tubes());
-                let tubes = known.iter().flatten().map(ToString::to_string);
-                (command.len() + 1, tubes.collect())
-            }
-            Some(_) => return Ok((cursor, Vec::new())),
-        };
-        found.retain(|name| name.starts_with(&before[start..]));
-        Ok((start, found))
-    }
-}
-
-impl Hinter for Typing<'_> {
-    type Hint = String;
-}
-impl Highlighter for Typing<'_> {}
-impl Validator for Typing<'_> {}
-impl Helper for Typing<'_> {}
 
 #[cfg(test)]
 mod tests {
