@@ -2,9 +2,6 @@
 
 use super::support::on_each_server;
 use nix::sys::signal::Signal;
-use std::io::Write;
-use std::process::Stdio;
-use support::eventually;
 use support::session::{Scene, servers};
 
 #[test]
@@ -139,27 +136,5 @@ fn an_interrupted_move_or_copy_finishes_the_jobs_under_way_and_counts_them() {
 
         interrupted("move --keep a d", "cmd-peek", 4, 2);
         target.tell("$ beanpole reserve -t d --all -l\ntwo");
-    });
-}
-
-#[test]
-fn a_load_that_was_killed_continues_from_its_note() {
-    on_each_server(&[], |scene| {
-        let job =
-            "{\"tube\":\"t\",\"state\":\"ready\",\"pri\":1,\"delay\":0,\"ttr\":1,\"body\":\"\"}\n";
-        let begin = format!("{{\"beanpole-dump\":1}}\n{}", job.repeat(500));
-        let end = format!("{job}{{\"beanpole-dump-end\":1,\"jobs\":501}}\n");
-        let mut command = scene.shell("exec beanpole load --note note");
-        let mut load = command.stdin(Stdio::piped()).spawn().expect("it starts");
-        let mut input = load.stdin.take().expect("it is piped");
-        input.write_all(begin.as_bytes()).expect("it reads");
-        assert_eq!(scene.wait_for_file("note"), "502\n");
-        load.kill().expect("it runs");
-        load.wait().expect("it ends");
-        scene.write("dump", begin + &end);
-        scene.tell("$ beanpole load dump --note note\n1\n$ beanpole delete -t t -y\n501");
-        eventually("the note to be gone", || {
-            !scene.folder.join("note").exists()
-        });
     });
 }

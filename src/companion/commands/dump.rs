@@ -19,9 +19,7 @@ use beanpole::protocol::TubeName;
 use clap::{Args, ValueHint};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::fs;
-use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
 #[derive(Args)]
@@ -88,9 +86,6 @@ pub struct Load {
     /// put all of them into this tube (default: their own)
     #[arg(short, long, value_name = "TUBE", value_parser = parse::<TubeName>)]
     tube: Option<TubeName>,
-    /// note there how far it has come, and go on from there (default: nowhere)
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    note: Option<PathBuf>,
 }
 
 /// How many jobs are put together.
@@ -101,8 +96,6 @@ const BATCH_BYTES: usize = 1 << 22;
 impl Run for Load {
     fn run(self, invocation: &Invocation) -> Outcome {
         let path = self.file.as_deref().unwrap_or(INPUT.as_ref());
-        let note = self.note.as_deref();
-        let from = note.map_or(Ok(1), noted)?;
         let mut source = Source::open(path, true)?;
         let mut client = invocation.connect()?;
         // A server may not say it.
@@ -114,12 +107,11 @@ impl Run for Load {
         source.longest = largest * 6 + (1 << 16);
         let mut dump = Loading {
             source,
-            from,
             tube: self.tube,
             largest,
             writer: Writer::new(client),
             batch: Vec::new(),
-            first: 0,
+            line: 1,
             bytes: 0,
             loaded: 0,
             only_jobs: false,
@@ -133,20 +125,16 @@ impl Run for Load {
             if is_full || !dump.source.has_next() || !matches!(next, Next::Job) {
                 if interrupted.load(Ordering::SeqCst) && !dump.batch.is_empty() {
                     let why = Failure::Interrupted("interrupted".into());
-                    return Err(dump.stopped(dump.first, why));
+                    return Err(dump.stopped(why));
                 }
-                let count = dump.load()?;
-                progress.add(count);
-                if let Some(path) = note.filter(|_| count > 0) {
-                    WholeFile::write(path, &[format!("{}\n", dump.first + count)])?;
-                }
+                progress.add(dump.load()?);
             }
             match next {
                 Next::Job => {}
                 Next::Fault(reason) => {
-                    let line = dump.source.number;
-                    let failure = dump.stopped(line, Failure::Refused(reason));
-                    return Err(failure.with(format_args!("'tail -n +{}' leaves it out", line + 1)));
+                    let (failure, after) = (Failure::Refused(reason), dump.line + 1);
+                    let failure = dump.stopped(failure);
+                    return Err(failure.with(format_args!("'tail -n +{after}' leaves it out")));
                 }
                 Next::End(flaw) => break flaw,
             }
@@ -157,34 +145,13 @@ impl Run for Load {
         if let Some(flaw) = &flaw {
             complain!("{}: {flaw}", dump.source.name);
         }
-        if let Some(path) = note.filter(|_| flaw.is_none()) {
-            // Without any job there is no note. That of a dump that was cut short
-            // says where the whole one goes on.
-            let _ = fs::remove_file(path);
-        }
         Ok(Status::done_if(flaw.is_none()))
-    }
-}
-
-/// The line that an earlier run has noted as the one to go on at; the first one if there
-/// is no note.
-fn noted(path: &Path) -> Outcome<u64> {
-    let shown = path.display();
-    match fs::read_to_string(path) {
-        Ok(text) => text
-            .trim()
-            .parse()
-            .or_else(|_| Failure::refused(format!("{shown} notes no line of a dump"))),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(1),
-        Err(error) => Err(Failure::io(format_args!("cannot read {shown}"), error)),
     }
 }
 
 /// A dump that is being read.
 struct Loading {
     source: Source,
-    /// The line where it goes on.
-    from: u64,
     /// The tube of all jobs, if it is one.
     tube: Option<TubeName>,
     writer: Writer,
@@ -192,8 +159,8 @@ struct Loading {
     largest: u64,
     /// Jobs of successive lines, which are put next.
     batch: Vec<NewJob>,
-    /// The line of the first of them.
-    first: u64,
+    /// The line of the first of them: all before it is loaded.
+    line: u64,
     /// How many bytes their bodies have.
     bytes: usize,
     loaded: u64,
@@ -204,7 +171,7 @@ struct Loading {
 
 /// What the next line is.
 enum Next {
-    /// A job, or something that goes before the jobs that are wanted.
+    /// A job, or what goes before the jobs.
     Job,
     /// It cannot be loaded, for this reason.
     Fault(String),
@@ -213,7 +180,7 @@ enum Next {
 }
 
 impl Loading {
-    /// Reads a line. If it is a job that is wanted, it is added to the batch.
+    /// Reads a line. If it is a job, it is added to the batch.
     fn next(&mut self) -> Outcome<Next> {
         let text = match self.source.read_next() {
             Err(Failure::Refused(reason)) => return Ok(Next::Fault(reason)),
@@ -230,9 +197,11 @@ impl Loading {
         if number == 1 {
             match line {
                 Ok(Line::Start(DUMP_VERSION, pauses)) => {
-                    let is_theirs = self.tube.is_none();
-                    let pauses = if is_theirs { pauses } else { Vec::new() };
-                    return self.writer.pause(pauses).map(|()| Next::Job);
+                    self.line = 2;
+                    if self.tube.is_none() {
+                        self.writer.pause(pauses)?;
+                    }
+                    return Ok(Next::Job);
                 }
                 Ok(Line::Start(other, _)) => {
                     let known = format!("only {DUMP_VERSION} is known");
@@ -259,11 +228,7 @@ impl Loading {
                     _ => None,
                 })
             }
-            _ if number < self.from => Next::Job,
             Ok(Line::Job(job)) if job.body.len() as u64 <= self.largest => {
-                if self.batch.is_empty() {
-                    self.first = number;
-                }
                 self.bytes += job.body.len();
                 self.batch.push(NewJob {
                     tube: self.tube.clone().unwrap_or(job.tube),
@@ -285,25 +250,22 @@ impl Loading {
     fn load(&mut self) -> Outcome<u64> {
         self.bytes = 0;
         let batch = std::mem::take(&mut self.batch);
-        let all = batch.len() as u64;
         let written = self.writer.write_in_order(&batch);
-        let count = written.replies.len() as u64;
-        self.loaded += count - written.unburied.len() as u64;
         // All jobs may be there while a burial failed: then the rest begins
         // after them.
-        let failure = match written.outcome {
-            Ok(()) => return Ok(all),
-            Err(failure) => failure,
+        let count = written.replies.len() as u64;
+        self.loaded += count - written.unburied.len() as u64;
+        self.line += count;
+        let Err(failure) = written.outcome else {
+            return Ok(count);
         };
-        let is_lost = count < all && matches!(failure, Failure::Unreachable(_));
-        let stopped = self.stopped(self.first + count, failure);
-        Err(if is_lost {
-            stopped.with(format_args!(
-                "some of the {} from there on may be there already and come twice",
-                all - count
-            ))
-        } else {
-            stopped
+        let is_lost = matches!(failure, Failure::Unreachable(_));
+        let stopped = self.stopped(failure);
+        Err(match batch.len() as u64 - count {
+            unknown @ 1.. if is_lost => stopped.with(format_args!(
+                "some of the {unknown} from there on may be there already and come twice"
+            )),
+            _ => stopped,
         })
     }
 
@@ -311,9 +273,9 @@ impl Loading {
         Failure::refused(format!("{}: {what}", self.source.name))
     }
 
-    /// The failure at this line, which says at which line to go on.
-    fn stopped(&self, line: u64, failure: Failure) -> Failure {
-        let loaded = jobs(self.loaded, "loaded");
+    /// The failure at the next line, at which it says to go on.
+    fn stopped(&self, failure: Failure) -> Failure {
+        let (line, loaded) = (self.line, jobs(self.loaded, "loaded"));
         let dump = self.source.name.replace("stdin", INPUT);
         failure
             .about(format_args!("{} line {line}", self.source.name))
