@@ -29,9 +29,6 @@ struct Told {
     tubes: Vec<TubeTold>,
     /// How many tubes more are in trouble.
     more: usize,
-    /// Whether it reports only tubes in trouble.
-    #[serde(skip)]
-    is_choice: bool,
 }
 
 /// What is in the way of a tube.
@@ -55,12 +52,10 @@ impl Run for Why {
 }
 
 fn ask(client: &mut Client, patterns: &Patterns) -> Outcome<Told> {
-    let named = patterns.existing(client)?;
-    let is_choice = named.is_empty();
-    let known = Known::of(client, is_choice)?;
+    let (mut names, mut more) = (patterns.existing(client)?, 0);
+    let known = Known::of(client, names.is_empty())?;
     let server = of_server(&known.server.facts);
-    let (mut names, mut more) = (named, 0);
-    if is_choice {
+    if names.is_empty() {
         names = troubled(&known);
         more = names.split_off(names.len().min(TUBES)).len();
     }
@@ -77,7 +72,6 @@ fn ask(client: &mut Client, patterns: &Patterns) -> Outcome<Told> {
         server,
         tubes,
         more,
-        is_choice,
     })
 }
 
@@ -88,18 +82,17 @@ impl Told {
 
     fn text(&self) -> String {
         let mut lines: Vec<String> = self.server.iter().cloned().collect();
-        lines.extend(
-            self.tubes
-                .iter()
-                .map(|TubeTold { tube, why }| match why.as_slice() {
-                    [] => format!("{tube}: Nothing is in its way."),
-                    why => format!("{tube}: {}", why.join(" ")),
-                }),
-        );
-        match (self.more, self.is_choice && lines.is_empty()) {
-            (_, true) => lines.push("Nothing is in the way of any job.".into()),
-            (0, _) => {}
-            (more, _) => lines.push(format!("And {more} more tubes.")),
+        for TubeTold { tube, why } in &self.tubes {
+            lines.push(match why.as_slice() {
+                [] => format!("{tube}: Nothing is in its way."),
+                why => format!("{tube}: {}", why.join(" ")),
+            });
+        }
+        if lines.is_empty() {
+            lines.push("Nothing is in the way of any job.".into());
+        }
+        if self.more > 0 {
+            lines.push(format!("And {} more tubes.", self.more));
         }
         lines.join("\n") + "\n"
     }

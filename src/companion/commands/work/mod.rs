@@ -410,17 +410,20 @@ impl Slot {
         let address = client.address.clone();
         let mut held = match Held::new(self.common, client, given) {
             Ok(held) => held,
-            Err(Failure::Missing(reason)) => {
-                complain!("job {id}: {reason}");
+            Err(failure) => {
                 self.common.state().begun -= 1;
-                return Ok(());
+                return match failure.about(format_args!("job {id}")) {
+                    Failure::Missing(reason) => {
+                        complain!("{reason}");
+                        Ok(())
+                    }
+                    Failure::Unreachable(reason) if !self.common.options.all => {
+                        self.pause(&reason);
+                        Ok(())
+                    }
+                    failure => Err(failure),
+                };
             }
-            Err(Failure::Unreachable(reason)) if !self.common.options.all => {
-                self.common.state().begun -= 1;
-                self.pause(&format!("job {id}: {reason}"));
-                return Ok(());
-            }
-            Err(failure) => return Err(failure.about(format_args!("job {id}"))),
         };
         let options = &self.common.options;
         let tries = Tries::of(&held.job.all);
