@@ -89,7 +89,7 @@ fn clients_closes_connections_by_their_numbers_where_the_server_can() {
         let session = if scene.out("beanpole clients").is_empty() {
             "
             $ beanpole clients --close 1
-            ! beanpole clients: close-connection 1: this server cannot
+            ! beanpole clients: close-connection 1: the server does not know this command (UNKNOWN_COMMAND)
             [4]"
         } else {
             "

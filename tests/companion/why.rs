@@ -305,7 +305,7 @@ fn growth_is_told_however_many_jobs_wait_and_whoever_puts_them() {
                 }
             });
             let by = match is_listed {
-                true => "; who puts them does not stay connected.\n",
+                true => "; no one connection puts most of them.\n",
                 false => "; from whom, this server does not tell.\n",
             };
             let begin = "mail: Nobody watches it; ";

@@ -33,9 +33,8 @@ const WINDOW_BYTES: usize = 1 << 18;
 const MANY: u32 = 6;
 /// How many bytes they may have together: those about 400,000 tubes.
 const MANY_BYTES: u64 = 1 << 28;
-/// The largest document but for a list of the names of tubes, and the largest dictionary.
+/// The largest document but for a list of the names of tubes.
 const DOCUMENT: u64 = 1 << 22;
-const DICTIONARY: usize = 1 << 16;
 
 /// What is said of a server that exceeds one of these.
 const NO_END: &str = "its answers come to no end";
@@ -406,11 +405,10 @@ impl Client {
         self.queue("stats");
         self.queue("list-server-stats");
         let (told, more) = (self.reply()?, self.reply()?);
-        let told = facts("stats", told)?;
-        let mut told = told.ok_or_else(|| Failure::unexpected("stats", &Reply::NotFound))?;
+        let mut told = read("stats", told, Facts::parse)?;
         // Other servers have no such command.
         if let Reply::Ok(_) = more {
-            let more = facts("list-server-stats", more)?.unwrap_or_default();
+            let more = read("list-server-stats", more, Facts::parse)?;
             more.iter()
                 .for_each(|(key, value)| told.add_missing(key, value));
         }
@@ -446,13 +444,9 @@ impl Client {
 
     /// The statistics of a tube, if it exists.
     pub fn tube_stats(&mut self, tube: &TubeName) -> Outcome<Option<Facts>> {
-        self.facts(&format!("stats-tube {tube}"))
-    }
-
-    /// The dictionary in the reply to this request; `None` for `NOT_FOUND`.
-    pub fn facts(&mut self, line: &str) -> Outcome<Option<Facts>> {
-        let reply = self.call(line)?;
-        facts(line, reply)
+        let line = format!("stats-tube {tube}");
+        let reply = self.call(&line)?;
+        facts(&line, reply)
     }
 
     /// The statistics of a tube; it is a failure if the tube does not exist.
@@ -466,14 +460,9 @@ impl Client {
         let document = std::mem::replace(&mut self.bounds.document, LARGEST_DOCUMENT);
         let reply = self.call("list-tubes");
         self.bounds.document = document;
-        match reply? {
-            Reply::Ok(document) => {
-                let mut tubes = facts::tubes(&document).map_err(|reason| self.lost(reason))?;
-                tubes.sort();
-                Ok(tubes)
-            }
-            other => Err(Failure::unexpected("list-tubes", &other)),
-        }
+        let mut tubes = read("list-tubes", reply?, facts::tubes)?;
+        tubes.sort();
+        Ok(tubes)
     }
 }
 
@@ -492,30 +481,31 @@ pub fn ask_all<T: Send>(servers: &[Server], ask: impl Fn(&Server) -> T + Sync) -
     })
 }
 
+/// What is in the document that this reply has.
+fn read<T>(
+    asked: &str,
+    reply: Reply,
+    parse: impl FnOnce(&[u8]) -> Result<T, String>,
+) -> Outcome<T> {
+    match reply {
+        Reply::Ok(document) => {
+            parse(&document).map_err(|reason| Failure::Unreachable(format!("{asked}: {reason}")))
+        }
+        other => Err(Failure::unexpected(asked, &other)),
+    }
+}
+
 /// The dictionary in a reply; `None` for `NOT_FOUND`.
 pub fn facts(asked: &str, reply: Reply) -> Outcome<Option<Facts>> {
     match reply {
-        Reply::Ok(document) => {
-            let wrong = |reason| Failure::Unreachable(format!("{asked}: {reason}"));
-            match document.len() {
-                ..=DICTIONARY => Facts::parse(&document).map(Some).map_err(wrong),
-                size => Err(wrong(format!("{size} bytes are no statistics"))),
-            }
-        }
         Reply::NotFound => Ok(None),
-        other => Err(Failure::unexpected(asked, &other)),
+        reply => read(asked, reply, Facts::parse).map(Some),
     }
 }
 
 /// What the server lists in this reply, and the number from which to go on.
 pub fn in_list(asked: &str, reply: Reply) -> Outcome<(Vec<Facts>, Option<u64>)> {
-    match reply {
-        Reply::Ok(document) => {
-            let wrong = |reason| Failure::Unreachable(format!("{asked}: {reason}"));
-            facts::list(&document).map_err(wrong)
-        }
-        other => Err(Failure::unexpected(asked, &other)),
-    }
+    read(asked, reply, facts::list)
 }
 
 /// The job in a reply; `None` if there is none.

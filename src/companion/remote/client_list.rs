@@ -2,7 +2,7 @@
 
 use crate::failure::{Failure, Outcome};
 use crate::remote::finder;
-use crate::remote::{Client, Facts, Reply};
+use crate::remote::{Client, Facts};
 use crate::text::{row, span};
 use std::cmp::Reverse;
 
@@ -42,12 +42,8 @@ pub fn sorted(client: &mut Client, by: Option<&str>) -> Outcome<Vec<Facts>> {
 
 /// Has the server end this connection. Returns false if there is none.
 pub fn close(client: &mut Client, id: u64) -> Outcome<bool> {
-    match client.call(format_args!("close-connection {id}"))? {
-        Reply::UnknownCommand => {
-            Failure::refused(format!("close-connection {id}: this server cannot"))
-        }
-        reply => reply.is_done("close-connection"),
-    }
+    let line = format!("close-connection {id}");
+    client.call(&line)?.is_done(line)
 }
 
 /// The titles of the table.

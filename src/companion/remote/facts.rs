@@ -12,6 +12,9 @@ use beanpole::protocol::{JobId, Limit, Priority, PutOptions, Seconds, TubeName};
 use serde::{Serialize, Serializer};
 use std::borrow::Cow;
 
+/// The largest dictionary, in bytes.
+const LARGEST: usize = 1 << 16;
+
 /// A dictionary, in the order of the server. There may be very many, so each has one text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
@@ -24,6 +27,9 @@ pub struct Facts {
 impl Facts {
     /// Reads the dictionary in this document.
     pub fn parse(document: &[u8]) -> Result<Facts, String> {
+        if document.len() > LARGEST {
+            return Err(format!("{} bytes are no statistics", document.len()));
+        }
         Facts::of(lines(&shown(document, true)))
     }
 

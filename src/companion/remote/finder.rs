@@ -283,12 +283,12 @@ fn by_asking(client: &mut Client, scope: &Scope, most: usize) -> Outcome<(Vec<Jo
     };
     let there = count(client, &in_any_state)?;
     let beyond = if refused.is_none() { 0 } else { BEYOND };
-    let mut search = Search::around(starts, highest.saturating_add(beyond));
+    let mut ranges = search(starts, highest.saturating_add(beyond));
     let mut progress = Progress::new("looking at job", Some(highest));
     let (mut ids, mut found) = (Vec::new(), 0);
     while found < there
         && ids.len() < most
-        && let Some(range) = search.next()
+        && let Some(range) = ranges.next()
     {
         progress.add(range.end - range.start);
         for job in client.jobs(range.map(JobId))? {
@@ -311,43 +311,23 @@ fn by_asking(client: &mut Client, scope: &Scope, most: usize) -> Outcome<(Vec<Jo
     Ok((ids, Status::done_if(missing == 0)))
 }
 
-/// Goes through all ids, each once: first through the blocks of ids that some are in, then
-/// through the blocks beside these, and so on.
-struct Search {
-    /// The last id that can exist.
-    end: u64,
-    /// The blocks that were gone through or will be.
-    known: BTreeSet<u64>,
-    next: VecDeque<u64>,
-}
-
-impl Search {
-    /// Begins at these ids; without any, at the last one.
-    fn around(starts: BTreeSet<u64>, highest: u64) -> Search {
-        let end = starts.last().map_or(highest, |last| highest.max(*last));
-        let last = starts.is_empty().then_some(end);
-        let begun = starts.into_iter().chain(last).map(|id| id / BLOCK);
-        let known: BTreeSet<u64> = begun.collect();
-        let next = known.iter().copied().collect();
-        Search { end, known, next }
-    }
-}
-
-impl Iterator for Search {
-    type Item = Range<u64>;
-
-    fn next(&mut self) -> Option<Range<u64>> {
-        let block = self.next.pop_front()?;
-        let after = (block < self.end / BLOCK).then_some(block + 1);
-        for beside in [after, block.checked_sub(1)].into_iter().flatten() {
-            if self.known.insert(beside) {
-                self.next.push_back(beside);
-            }
-        }
+/// All ids, each once, in ranges: first the blocks of ids that some of these are in, or
+/// without any the last one, then the blocks beside these, and so on.
+fn search(starts: BTreeSet<u64>, highest: u64) -> impl Iterator<Item = Range<u64>> {
+    let end = starts.last().map_or(highest, |last| highest.max(*last));
+    let last = starts.is_empty().then_some(end);
+    let begun = starts.into_iter().chain(last).map(|id| id / BLOCK);
+    let mut known: BTreeSet<u64> = begun.collect();
+    let mut waiting: VecDeque<u64> = known.iter().copied().collect();
+    std::iter::from_fn(move || {
+        let block = waiting.pop_front()?;
+        let after = (block < end / BLOCK).then_some(block + 1);
+        let beside = [after, block.checked_sub(1)].into_iter().flatten();
+        waiting.extend(beside.filter(|block| known.insert(*block)));
         let from = block * BLOCK;
-        let to = from.saturating_add(BLOCK).min(self.end.saturating_add(1));
+        let to = from.saturating_add(BLOCK).min(end.saturating_add(1));
         Some(from.max(1)..to)
-    }
+    })
 }
 
 /// The ids of the first jobs of each tube in each state.
@@ -468,7 +448,7 @@ mod tests {
 
     #[test]
     fn a_search_asks_for_each_id_once_and_begins_near_the_first_jobs() {
-        let ranges: Vec<_> = Search::around([4040, 4050, 8400].into(), 9999).collect();
+        let ranges: Vec<_> = search([4040, 4050, 8400].into(), 9999).collect();
         let begun = [4000..5000, 8000..9000, 5000..6000, 3000..4000, 9000..10_000];
         assert_eq!(ranges[..5], begun);
         let mut ids: Vec<u64> = ranges.into_iter().flatten().collect();
@@ -478,9 +458,9 @@ mod tests {
 
     #[test]
     fn a_search_without_a_first_job_begins_at_the_newest_ids() {
-        let mut search = Search::around(BTreeSet::new(), 1004);
-        assert_eq!(search.next(), Some(1000..1005));
-        assert_eq!(search.next(), Some(1..1000));
-        assert_eq!(search.next(), None);
+        let mut ranges = search(BTreeSet::new(), 1004);
+        assert_eq!(ranges.next(), Some(1000..1005));
+        assert_eq!(ranges.next(), Some(1..1000));
+        assert_eq!(ranges.next(), None);
     }
 }

@@ -7,7 +7,7 @@
 //! these. Nothing is changed by it.
 
 use crate::failure::Outcome;
-use crate::remote::finder::{MOST, first, near};
+use crate::remote::finder::{MOST, connections, first, near};
 use crate::remote::tubes::is_large;
 use crate::remote::{Client, Facts, JobFacts, State, Tube};
 use crate::text::{NAMED, jobs, listed, span};
@@ -38,13 +38,19 @@ pub static TABLE: [Kind; 11] = [
         rule: "BeanpoleJobFails",
         is_grave: true,
         mark: "!job",
-        seen: |tube| tube.suspect.as_ref().map(|job| job.reserves),
+        seen: |tube| tube.suspect.as_ref().map(failures),
         least: OFTEN,
         words: |tube, tries| {
-            let id = tube.suspect.as_ref().map_or(JobId(0), |job| job.id);
+            let id = suspect(tube);
             format!("job {id} fails at each of {tries} tries")
         },
-        said: |look, _| failing(look).into_iter().collect(),
+        said: |look, tries| {
+            let (id, name) = (suspect(&look.tube), look.name);
+            vec![format!(
+                "Job {id} was reserved {tries} times, and each time the worker was lost or took \
+                 too long: 'beanpole ls {name} --tries {OFTEN}' lists such jobs."
+            )]
+        },
     },
     // Jobs are ready, and no client watches the tube.
     Kind {
@@ -155,23 +161,16 @@ pub static TABLE: [Kind; 11] = [
         rule: "BeanpoleTubeGrows",
         is_grave: false,
         mark: "!grows",
-        seen: |tube| {
-            let growth = tube.growth.as_ref().filter(|_| is_large(tube.facts()));
-            growth.map(|growth| growth.rate)
-        },
+        seen: |tube| tube.growth.filter(|_| is_large(tube.facts())),
         least: 6,
-        words: |tube, rate| {
-            let growth = tube.growth.as_ref();
-            let from = growth.and_then(|growth| growth.producer.as_ref());
-            let from = from.map_or(String::new(), |producer| format!(", most from {producer}"));
+        words: |_, rate| {
             let [rate, _, unit] = in_time(rate);
-            format!("grows by {rate}/{unit}{from}")
+            format!("grows by {rate}/{unit}")
         },
         said: |look, rate| {
-            let growth = look.tube.growth.as_ref();
-            let from = match growth.and_then(|growth| growth.producer.as_ref()) {
+            let from = match &look.producer {
                 Some(producer) => format!("most of them come from {producer}"),
-                None if look.is_extended => "who puts them does not stay connected".into(),
+                None if look.is_extended => "no one connection puts most of them".into(),
                 None => "from whom, this server does not tell".into(),
             };
             let [rate, unit, _] = in_time(rate);
@@ -279,6 +278,11 @@ impl Tube {
     }
 }
 
+/// The job of it that fails at each try.
+fn suspect(tube: &Tube) -> JobId {
+    tube.suspect.as_ref().map_or(JobId(0), |job| job.id)
+}
+
 /// Jobs in a minute as a number in a second or a minute, with the unit in words and short.
 fn in_time(rate: u64) -> [String; 3] {
     let (rate, unit, short) = match rate {
@@ -313,7 +317,8 @@ pub fn has_failed_often(job: &JobFacts) -> bool {
     failures(job) >= OFTEN && job.state != State::Buried
 }
 
-fn failures(job: &JobFacts) -> u64 {
+/// How many of its reservations were in vain.
+pub fn failures(job: &JobFacts) -> u64 {
     let number = |key| job.all.number(key);
     let settled = number("releases").saturating_add(number("buries"));
     let under_way = u64::from(job.state == State::Reserved);
@@ -354,8 +359,9 @@ impl Refusal {
     }
 }
 
-/// About how many jobs the sentences ask.
+/// About how many jobs the sentences ask, and about how many connections.
 const SOME: usize = 100;
+const MOST_CONNECTIONS: usize = 10_000;
 
 /// A tube that was looked into.
 struct Look<'a> {
@@ -369,6 +375,8 @@ struct Look<'a> {
     buried: Option<JobId>,
     /// Whether the server lists connections.
     is_extended: bool,
+    /// Where most jobs come from, if it grows and the server tells that.
+    producer: Option<String>,
 }
 
 /// What is in the way of the jobs of this tube, or may be, the worst first; empty if
@@ -381,6 +389,10 @@ pub fn sentences(client: &mut Client, name: &TubeName, tube: &Tube) -> Outcome<V
     let mut tube = tube.clone();
     tube.look_at(next.iter().chain(&held));
     tube.age = tube.age.or(next.first().map(|job| job.age));
+    let producer = match tube.growth {
+        Some(rate) => producer(client, name, rate)?,
+        None => None,
+    };
     let look = Look {
         name,
         tube,
@@ -388,6 +400,7 @@ pub fn sentences(client: &mut Client, name: &TubeName, tube: &Tube) -> Outcome<V
         held,
         buried: first(client, name, State::Buried)?.map(|job| job.id),
         is_extended: client.is_extended()?,
+        producer,
     };
     let seen = TABLE.iter();
     let seen = seen.filter_map(|kind| Some((kind.said)(&look, (kind.seen)(&look.tube)?)));
@@ -408,6 +421,19 @@ pub fn sentences(client: &mut Client, name: &TubeName, tube: &Tube) -> Outcome<V
         ));
     }
     Ok(said)
+}
+
+/// The address of the connection that puts most into a tube that grows by so many jobs a
+/// minute, by how many it has put since it came.
+fn producer(client: &mut Client, tube: &TubeName, rate: u64) -> Outcome<Option<String>> {
+    let all = connections(client, MOST_CONNECTIONS)?.unwrap_or_default();
+    let of_it = all.iter().filter(|one| one.text("tube") == tube.as_str());
+    let puts = of_it.map(|one| {
+        let minutely = one.number("puts").saturating_mul(60) / one.number("age").max(1);
+        (minutely, one.text("address"))
+    });
+    let most = puts.max().filter(|(puts, _)| puts.saturating_mul(2) > rate);
+    Ok(most.map(|(_, address)| address.into()))
 }
 
 /// What the workers of a tube do that take none of its ready jobs.
@@ -441,30 +467,6 @@ fn holder(job: &JobFacts) -> String {
         None => "a worker".into(),
     };
     format!("Job {id} is held by {worker} for another {left}, at try {tries}.")
-}
-
-/// A sentence about the jobs among these at which workers fail.
-fn failing(look: &Look) -> Option<String> {
-    let failing: BTreeMap<_, _> = look
-        .held
-        .iter()
-        .chain(&look.next)
-        .filter(|job| has_failed_often(job))
-        .map(|job| (job.id, failures(job)))
-        .collect();
-    let (most, ids) = (failing.values().max()?, failing.keys().collect::<Vec<_>>());
-    let what = match ids.as_slice() {
-        [id] => format!("Job {id} was reserved {most} times, and each time"),
-        ids => format!(
-            "Jobs {} were reserved up to {most} times, and each time",
-            listed(ids)
-        ),
-    };
-    Some(format!(
-        "{what} the worker was lost or took too long: 'beanpole ls {} --tries {OFTEN}' \
-         lists such jobs.",
-        look.name
-    ))
 }
 
 /// Sentences about ready jobs that a full limit keeps from workers: one for each

@@ -5,7 +5,7 @@
 
 use crate::failure::Outcome;
 use crate::remote::client::{facts, job};
-use crate::remote::finder::{self, connections};
+use crate::remote::finder;
 use crate::remote::{Client, Facts, JobFacts, Patterns, Reply, Scope, State, Walk};
 use beanpole::protocol::{JobId, TubeName};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
@@ -92,8 +92,6 @@ pub fn growth(before: u64, now: u64) -> u64 {
 
 /// How many reserved jobs of a tube are examined.
 const MOST_RESERVED: usize = 100;
-/// How many connections are examined.
-const MOST_CONNECTIONS: usize = 10_000;
 /// A tube with fewer jobs that wait for a worker is not sampled again.
 const LARGE: u64 = 1000;
 
@@ -113,8 +111,6 @@ pub struct Sample {
     /// Some of their reserved jobs, if the server lists them, and the jobs that
     /// were asked for.
     pub others: Vec<JobFacts>,
-    /// The connections, if a tube is large and the server lists them.
-    pub connections: Vec<Facts>,
 }
 
 impl Sample {
@@ -137,13 +133,7 @@ impl Sample {
             let server = client.server_stats()?;
             let tubes = stats_of(client, tubes)?;
             let (asked, jobs) = choose(&tubes);
-            let mut sample = Sample::of(client, server, tubes, &asked, jobs)?;
-            // Somebody may want to know who fills a large one.
-            if sample.tubes.iter().any(|(_, facts)| is_large(facts)) {
-                let all = connections(client, MOST_CONNECTIONS)?;
-                sample.connections = all.unwrap_or_default();
-            }
-            Ok(sample)
+            Sample::of(client, server, tubes, &asked, jobs)
         })
     }
 
@@ -202,7 +192,6 @@ impl Sample {
             tubes,
             next,
             others,
-            connections: Vec::new(),
         })
     }
 }

@@ -4,7 +4,7 @@
 use crate::failure::{Failure, Outcome};
 use crate::remote::curves::{Curves, SPANS, Slots};
 use crate::remote::finder::{bodies, near};
-use crate::remote::trouble::{Trouble, has_failed_often};
+use crate::remote::trouble::{Trouble, failures, has_failed_often};
 use crate::remote::tubes::{Each, RATES, counters, growth, is_large};
 use crate::remote::{Client, Column, Facts, Job, JobFacts, Patterns, Sample, Server, State};
 use beanpole::protocol::{JobId, TubeName};
@@ -62,9 +62,6 @@ pub struct Known {
     pub shown: Vec<TubeName>,
     /// The place, among the tubes with jobs, from which on the jobs of some are asked for.
     turn: usize,
-    /// How many puts each connection had sent, by its number, if the connections
-    /// were asked for.
-    puts: HashMap<u64, u64>,
     /// The tube of which the next jobs are wanted, and how many of each state.
     pub looks_into: Option<(TubeName, usize)>,
     /// These jobs, with the beginnings of their bodies.
@@ -97,8 +94,8 @@ pub struct Tube {
     pub suspect: Option<JobFacts>,
     /// How often those of its ready and reserved jobs that were looked at have timed out.
     pub late: u64,
-    /// How fast it grows, if it does.
-    pub growth: Option<Growth>,
+    /// By how many jobs a minute it grows, if it does.
+    pub growth: Option<u64>,
     /// When the last sample was taken.
     at: Duration,
     /// When a job was deleted last, or none was ready; `None` if this was never seen.
@@ -109,17 +106,6 @@ pub struct Tube {
     changed: Duration,
     /// Whether the tube does not exist any more; its curves go on.
     pub is_gone: bool,
-}
-
-/// How fast a tube grows.
-#[derive(Clone)]
-pub struct Growth {
-    /// By how many jobs a minute.
-    pub rate: u64,
-    /// How many were put since the sample before.
-    put: u64,
-    /// Who put more than half of these, if the server tells it: an address or a process.
-    pub producer: Option<String>,
 }
 
 impl Watched {
@@ -304,7 +290,6 @@ impl Known {
         self.server.note(since, sample.server);
         self.server.draw(at, since);
         self.note_tubes(at, since, sample.tubes);
-        self.note_producers(&sample.connections);
         for job in &sample.next {
             if let Some(tube) = self.tubes.get_mut(&job.tube) {
                 tube.age = Some(job.age);
@@ -318,30 +303,6 @@ impl Known {
             let jobs = looked.remove(name).unwrap_or_default();
             tube.look_at(jobs.into_iter());
             tube.troubles = Trouble::of(tube);
-        }
-    }
-
-    /// Notes who has put most into each tube that grows since the connections were
-    /// asked for before.
-    fn note_producers(&mut self, connections: &[Facts]) {
-        let each = connections.iter();
-        let puts = each.map(|one| (one.number("id"), one.number("puts")));
-        let before = std::mem::replace(&mut self.puts, puts.collect());
-        let mut most = HashMap::new();
-        for one in connections {
-            let puts = one.number("puts");
-            let puts = growth(*before.get(&one.number("id")).unwrap_or(&0), puts);
-            let most = most.entry(one.text("tube")).or_insert((0, ""));
-            *most = (puts, one.text("address")).max(*most);
-        }
-        for (name, tube) in &mut self.tubes {
-            if let (Some(growth), Some((puts, producer))) =
-                (&mut tube.growth, most.get(name.as_str()))
-                && !before.is_empty()
-                && puts * 2 > growth.put
-            {
-                growth.producer = Some((*producer).into());
-            }
         }
     }
 
@@ -452,11 +413,7 @@ impl Tube {
             // It grows now, and has grown in the last ten minutes.
             let [put, deleted] = [PUT, DELETE].map(|index| self.counted.lately(index));
             let grows = rate * STAYS >= rates[PUT] * 60.0 && (put - deleted) * STAYS >= put;
-            (grows && rate >= 1.0).then_some(Growth {
-                rate: rate as u64,
-                put: growth(counters[PUT], now[PUT]),
-                producer: None,
-            })
+            (grows && rate >= 1.0).then_some(rate as u64)
         });
         self.suspect = None;
         if jobs[0] + jobs[1] == 0 {
@@ -484,7 +441,8 @@ impl Tube {
     pub fn look_at<'a>(&mut self, jobs: impl Iterator<Item = &'a JobFacts>) {
         let (mut seen, mut late) = (HashSet::new(), None);
         for job in jobs.filter(|job| seen.insert(job.id)) {
-            if has_failed_often(job) {
+            let worst = self.suspect.as_ref().map_or(0, failures);
+            if has_failed_often(job) && failures(job) > worst {
                 self.suspect = Some(job.clone());
             }
             let timeouts = match job.state {

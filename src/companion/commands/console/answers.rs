@@ -253,8 +253,8 @@ fn act(client: &mut Client, act: Act, request: &Request, done: &str) -> Outcome<
             _ => format!("{done} {well} jobs"),
         });
     };
-    let facts = client.facts(&format!("stats-job {first}"))?;
-    let why = why_not(*first, facts.as_ref().map(|facts| facts.text("state")));
+    let job = client.job(*first)?;
+    let why = why_not(*first, job.map(|job| job.state.name()));
     Ok(match ids.len() {
         1 => why,
         all => format!("{done} {well} of {all} jobs: {why}"),
