@@ -70,7 +70,12 @@ pub fn normal(reply: &str) -> String {
     };
     let all = rest.lines().skip(1);
     let lines = all.filter(|line| !line.starts_with("file:"));
-    let without_number = |line| str::split_once(line, ", name: ").map_or(line, |(_, tube)| tube);
+    let is_of_tubes = rest.contains("\ntubes:");
+    let without_number = |line| match str::split_once(line, ", name: ") {
+        Some((_, tube)) => tube,
+        None if is_of_tubes && line != "next: 0" && line.starts_with("next: ") => "next",
+        None => line,
+    };
     let mut lines: Vec<_> = lines.map(without_number).collect();
     lines.sort_unstable();
     lines.join("\n")
