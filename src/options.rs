@@ -188,10 +188,11 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Invocation
         millis => SyncMode::Every(Duration::from_millis(millis.unwrap_or(50).into())),
     };
     let segment_size = size("s")?.unwrap_or(binlog::Options::SEGMENT_SIZE);
+    let size_taken = segment_size.clamp(*SEGMENT_SIZES.start(), *SEGMENT_SIZES.end());
     let binlog = last("b").map(|dir| binlog::Options {
         dir: to_os(&dir).into(),
         sync,
-        segment_size: segment_size.clamp(*SEGMENT_SIZES.start(), *SEGMENT_SIZES.end()),
+        segment_size: size_taken.max(binlog::segment_len_for(max_job_size as usize + 2)),
         wait: given.opt_present("wait"),
     });
     match &binlog {
@@ -202,9 +203,8 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Invocation
                 .filter(|flag| given.opt_present(flag.trim_matches('-')));
             warnings.extend(in_vain.map(|flag| format!("{flag} has no effect without -b")));
         }
-        Some(binlog) if !SEGMENT_SIZES.contains(&segment_size) => {
-            let taken = binlog.segment_size;
-            warnings.push(format!("-s {segment_size}: changed to {taken} bytes"));
+        Some(_) if size_taken != segment_size => {
+            warnings.push(format!("-s {segment_size}: changed to {size_taken} bytes"));
         }
         Some(_) => {}
     }

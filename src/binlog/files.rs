@@ -1,7 +1,7 @@
 //! The segments thread: it prepares segments, gives all prepared ones the length that is
 //! needed, and recycles or removes obsolete segments. No other thread does. A put that needs
-//! another file registers its length and sleeps. Room on the disk is checked
-//! last: drain mode, its unique key and the limit of memory have been checked before.
+//! another file waits for this thread. Room on the disk is checked last: drain mode, its
+//! unique key and the limit of memory have been checked before.
 //!
 //! (Before the threads run, while the log is opened or copied, the thread that needs a
 //! file does this work. The writer gives a prepared segment its name when the segment
@@ -15,8 +15,7 @@
 //! would be synced as well. A block that is only allocated costs more writes or flushes
 //! at its first sync (`tests/binlog/zeros` counts them). But while a put waits for the file,
 //! as the first one of all does, its room is only allocated: to write 30 MB may take
-//! seconds. So is the part of a file beyond `-s`: it is there for a job that long, which is
-//! written in one piece.
+//! seconds.
 //!
 //! An obsolete segment keeps its file and its old contents: on a full disk, another
 //! program could take the room of a file as soon as that is removed. The segment that
@@ -37,7 +36,7 @@ use super::error::{Error, is_full};
 use super::format::{FRAME_LEN, HEADER_LEN, Header, Place, prepared_slot, segment_name};
 use super::import::taken_bytes;
 use super::storage::{File, Storage};
-use super::tail::{BLOCK, LEFT_BY_PUT, Prepared, Room, Tail, Work};
+use super::tail::{BLOCK, Prepared, Tail, Work};
 use super::{Binlog, Event, Failed, Jobs, locked};
 use crate::protocol::JobId;
 use crate::sync::{Ordering, random};
@@ -51,16 +50,16 @@ impl Binlog {
     /// [`max_put_len`](super::max_put_len)). On a full disk, compaction runs for it as
     /// far as needed. Not to be called under the server's lock: this may take as long
     /// as writing a segment. Other threads may use that room before this one does; then
-    /// ask again, with the returned value still there.
+    /// ask again.
     ///
-    /// `None`: the put is refused. The live bytes, two segments and the put do not fit,
-    /// files cannot be prepared for another reason, or the log has failed. Then the put
-    /// leaves nothing on the disk.
-    pub fn make_room(&self, put: u64, with_jobs: &WithJobs) -> Option<Room> {
-        let room = self.tail().wait_for_room(put);
+    /// False: the put is refused. It is too long, the live bytes, two segments and the put do
+    /// not fit, files cannot be prepared for another reason, or the log has failed.
+    pub fn make_room(&self, put: u64, with_jobs: &WithJobs) -> bool {
         let newest = self.tail().live.current();
         while !self.tail().admits(put) {
-            self.await_files(put).ok()?;
+            if self.tail().is_too_long(put) || self.await_files(put) == Err(Failed) {
+                return false;
+            }
             // `None`: it is admitted, or another thread has used the room.
             let Some(why) = self.tail().why_refused(put) else {
                 continue;
@@ -73,19 +72,21 @@ impl Binlog {
             });
             if !has_helped {
                 self.tail().refused = Some((put, why));
-                drop(room);
-                // The files that were prepared for it are removed.
+                // The segments thread reports it.
                 self.await_files(0).ok();
-                return None;
+                return false;
             }
         }
-        Some(room)
+        true
     }
 
     /// The same for a copy of a log, to which jobs are only added: it may fill the disk,
-    /// and there is nothing to compact.
+    /// and there is nothing to compact. Segments are at least as long as the longest put.
     pub fn make_room_to_copy(&self, put: u64) -> Result<(), Error> {
-        let _room = self.tail().wait_for_room(put);
+        let mut tail = self.tail();
+        let least = (HEADER_LEN + put).next_multiple_of(BLOCK);
+        tail.segment_len = tail.segment_len.max(least);
+        drop(tail);
         let has_room = || self.tail().has_prepared_for(put);
         if has_room() || self.await_files(put).is_ok() && has_room() {
             Ok(())
@@ -123,8 +124,7 @@ impl Binlog {
 
     /// Writes all that was appended. Then waits until a put of this length (0: none) is
     /// admitted, or until the segments thread has made a pass that begins after this
-    /// call. A put that is longer than all before waits for the whole pass even if it is
-    /// admitted earlier: so the pass can also prepare a file for the puts after it.
+    /// call.
     fn await_files(&self, put: u64) -> Result<(), Failed> {
         // This names a prepared segment that is taken, and writes the mark that makes
         // a segment obsolete.
@@ -133,6 +133,7 @@ impl Binlog {
         let mut tail = self.tail();
         tail.upkeep.asked += 1;
         let pass = tail.upkeep.asked;
+        tail.waiting += usize::from(put > 0);
         if !tail.upkeep.has_thread {
             drop(tail);
             self.run_upkeep();
@@ -140,11 +141,11 @@ impl Binlog {
         }
         self.files_changed.notify_all();
         let waits = |tail: &mut Tail| {
-            let is_long = put == 0 || tail.full_len(put) > tail.full_len(0);
             let is_over = tail.upkeep.served >= pass || tail.upkeep.is_closed;
-            !is_over && (is_long || !tail.admits(put))
+            !is_over && (put == 0 || !tail.admits(put))
         };
-        let tail = locked(self.files_changed.wait_while(tail, waits));
+        let mut tail = locked(self.files_changed.wait_while(tail, waits));
+        tail.waiting -= usize::from(put > 0);
         if tail.upkeep.is_closed {
             Err(Failed)
         } else {
@@ -227,15 +228,16 @@ impl Binlog {
         if has_obsolete && self.sync_up_to(end) == Err(Failed) {
             return Ok(());
         }
-        // A segment whose mark comes later is left for the next pass.
-        let mut most = LEFT_BY_PUT + 2;
-        // After a failure no file is removed any more.
+        // A segment whose mark comes later is left for the next pass. After a failure no
+        // file is removed any more.
         while self.failure.get().is_none() {
             let mut tail = self.tail();
-            let Some(work) = tail.next_work(end, most) else {
+            let Some(work) = tail.next_work(end) else {
                 return Ok(());
             };
-            let zeros = tail.zeros();
+            let len = tail.segment_len;
+            // While a put waits, no new file is written: its later syncs cost more, once.
+            let zeros = if tail.waiting > 0 { 0 } else { len };
             let done = match work {
                 Work::Obsolete { is_kept } => {
                     let (number, _) = tail.obsolete.pop_front().expect("it is the next work");
@@ -248,24 +250,17 @@ impl Binlog {
                     self.remove(prepared.name);
                     Ok(None)
                 }
-                Work::Resize(index, len) => {
+                Work::Resize(index) => {
                     let mut prepared = tail.prepared.swap_remove(index);
                     drop(tail);
                     let done = prepared.resize(len, zeros);
                     self.tail().prepared.push(prepared);
                     done.map(|()| None)
                 }
-                Work::Prepare(len) => {
-                    let is_extra = tail.prepared.len() > LEFT_BY_PUT;
+                Work::Prepare => {
                     let name = tail.upkeep.next_name();
                     drop(tail);
-                    match prepare(&*self.storage, name, len, zeros) {
-                        Err(_) if is_extra => {
-                            most = LEFT_BY_PUT + 1;
-                            Ok(None)
-                        }
-                        made => made.map(Some),
-                    }
+                    prepare(&*self.storage, name, len, zeros).map(Some)
                 }
             };
             let mut tail = self.tail();

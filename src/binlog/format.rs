@@ -508,6 +508,12 @@ pub fn max_put_len(body_len: usize) -> u64 {
     put_len_of(JobId(u64::MAX), lengths)
 }
 
+/// How long a segment must be so that there is room in it for each put with a body of at most
+/// this length, in bytes with CR LF.
+pub fn segment_len_for(body_len: usize) -> u64 {
+    HEADER_LEN + max_put_len(body_len)
+}
+
 impl JobFields {
     /// Appends the kind of a record with these fields, and the fields.
     fn encode(&self, what: u8, out: &mut Vec<u8>) {

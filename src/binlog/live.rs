@@ -27,8 +27,6 @@ pub(super) struct LiveBytes {
     /// How many bytes of records and headers there are, and how long the files are.
     pub used_bytes: u64,
     pub file_bytes: u64,
-    /// The length of the longest segment, when one was last begun or removed.
-    longest_segment: u64,
 }
 
 /// A segment in use.
@@ -69,8 +67,6 @@ impl LiveBytes {
 
     /// Another segment becomes the current one, in a file of this length. It has a header.
     pub fn begin(&mut self, number: u32, file_len: u64) {
-        let previous = self.segments.back().map_or(0, Segment::longest);
-        self.longest_segment = self.longest_segment.max(previous);
         self.segments.push_back(Segment {
             number,
             first_id: self.next_id,
@@ -133,9 +129,10 @@ impl LiveBytes {
         self.newest().number
     }
 
-    /// The length of the longest segment.
-    pub fn longest(&self) -> u64 {
-        self.longest_segment.max(self.newest().longest())
+    /// How long a segment must be so that the live jobs of any one of these fit into it.
+    pub fn most_in_a_segment(&self) -> u64 {
+        let lens = self.segments.iter().map(|segment| segment.live_bytes);
+        HEADER_LEN + lens.max().expect(HAS_SEGMENT)
     }
 
     pub fn newest(&self) -> &Segment {
@@ -225,12 +222,7 @@ impl LiveBytes {
             self.used_bytes -= oldest.used_bytes;
             self.file_bytes -= oldest.file_bytes;
         }
-        let obsolete = first..self.oldest();
-        if !obsolete.is_empty() {
-            let lens = self.segments.iter().map(Segment::longest);
-            self.longest_segment = lens.max().expect(HAS_SEGMENT);
-        }
-        obsolete
+        first..self.oldest()
     }
 
     /// The next job with its latest put in the oldest segment, for compaction. (It may
@@ -302,7 +294,7 @@ mod tests {
         assert_eq!(live.next_in_oldest(), None); // the oldest is the current one
         live.fill(80);
         live.begin(2, 0);
-        assert_eq!(live.longest_segment, 80);
+        assert_eq!(live.most_in_a_segment(), HEADER_LEN + 30);
         assert_eq!(live.pop_obsolete(), 1..1);
         live.delete(JobId(2), 10);
         let first = live.next_in_oldest().unwrap();
@@ -316,7 +308,7 @@ mod tests {
         assert_eq!(live.pop_obsolete(), 1..2);
         assert_eq!(live.pop_obsolete(), 2..2);
         assert_eq!((live.total, live.used_bytes), (20, HEADER_LEN));
-        assert_eq!(live.longest_segment, HEADER_LEN + 20);
+        assert_eq!(live.most_in_a_segment(), HEADER_LEN + 20);
     }
 
     #[test]
@@ -328,22 +320,6 @@ mod tests {
         assert_eq!(live.newest().longest(), HEADER_LEN + 100);
         live.append(60);
         assert_eq!(live.newest().longest(), HEADER_LEN + 120);
-    }
-
-    /// If each examined all others, this would take minutes.
-    #[test]
-    fn very_many_segments_become_obsolete_together_without_delay() {
-        const MANY: u32 = 300_000;
-        let mut live = LiveBytes::new(JobId(1));
-        live.begin(1, 0);
-        for number in 2..=MANY {
-            live.append(u64::from(number % 1000));
-            live.begin(number, 0);
-        }
-        assert_eq!(live.longest_segment, HEADER_LEN + 999);
-        assert_eq!(live.pop_obsolete(), 1..MANY);
-        let lens = (live.used_bytes, live.longest_segment);
-        assert_eq!(lens, (HEADER_LEN, HEADER_LEN));
     }
 
     #[test]

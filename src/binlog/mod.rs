@@ -80,13 +80,12 @@
 //! oldest segment again at the end. So there is no pause. The files take at most
 //!
 //! ```text
-//!  2 × live bytes  +  5 × max(-s, longest recent job)  +  unused ends of segments
+//!  2 × live bytes  +  5 × length of a segment  +  unused ends of segments
 //! ```
 //!
-//! where `-s` is the segment size that the options ask for, and each put is counted at
-//! its maximum length ([`put_len`]). A job is recent if it existed at any time since the
-//! segment before the newest one began: for that long, prepared segments are kept large
-//! enough for it. A full disk stops puts, and nothing else.
+//! where each put is counted at its maximum length ([`put_len`]). All segments have one
+//! length, which is chosen at the start (`recovery`). A full disk stops puts, and nothing
+//! else.
 //! `tail` has the rule for that.
 //!
 //! # Locks, and their order
@@ -127,8 +126,6 @@
 //! | where a full disk lacks a block, the newest segment gives the end of its file, and if that is not enough, a prepared segment goes | a new name may need a block, and so may a write where the file system copies on write: a segment begins and is used again all the same | `a_rename_without_room_is_repeated_after_a_prepared_segment_is_removed`, `a_rename_without_room_is_repeated_after_the_segment_has_given_back_its_end`, `a_segment_that_is_used_again_gives_its_end_for_its_new_name`, `changes_of_all_jobs_never_outrun_a_full_disk_that_loses_blocks_to_names`, `a_write_that_needs_another_block_on_a_full_disk_gets_that_of_a_prepared_segment` |
 //! | prepared segments are open | a segment begins when descriptors are short | `a_segment_begins_even_if_the_process_can_open_no_more_files` |
 //! | recycling | the steady state creates and removes no file | `the_steady_state_creates_and_removes_no_file` |
-//! | puts that wait register their length with the segments thread | a long put costs its files once, a refused one nothing | `the_files_for_a_large_put_among_small_ones_are_prepared_once`, `a_refused_put_takes_no_disk_space` |
-//! | one more file for a long put, lengthened piece by piece | short puts do not wait for those of a long one | `short_puts_do_not_wait_for_the_files_of_a_long_one` |
 //! | credit for compaction | the bound on disk use | `disk_use_stays_bounded_under_endless_puts_and_deletes_beside_live_jobs` |
 //! | compaction for a put, bound on live bytes | on a full disk a delete makes room for the next put | `a_delete_on_a_full_disk_makes_room_for_the_next_put` |
 //! | segments take at most an eighth of the room (`recovery`) | a small disk suffices | `a_segment_takes_an_eighth_of_the_room_if_that_is_less_than_asked_for`, `a_start_on_a_full_disk_admits_puts_as_soon_as_before` |
@@ -167,10 +164,9 @@ mod tail;
 
 pub use error::Error;
 pub use files::WithJobs;
-pub use format::{Record, max_put_len, pause_len, put_len};
+pub use format::{Record, max_put_len, pause_len, put_len, segment_len_for};
 pub use lease::{LEASE, RECHECK_AFTER, lock};
 pub use log::Waiter;
-pub use tail::Room;
 
 use crate::engine::{Change, Engine, StoredJob, StoredPause};
 use crate::lock::ContendedMutex;
@@ -211,8 +207,8 @@ pub struct Options {
     pub dir: PathBuf,
     /// When to sync.
     pub sync: SyncMode,
-    /// The length of a segment, in bytes. Segments are longer while there are
-    /// jobs that are longer.
+    /// The length of a segment, in bytes, if there is room for it: long enough for the
+    /// longest put ([`segment_len_for`]).
     pub segment_size: u64,
     /// Whether to wait while another server has the directory.
     pub wait: bool,

@@ -28,9 +28,6 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
-/// A higher `-s` counts as this. (A segment with a job that needs more is longer all the
-/// same.)
-const LONGEST_SEGMENT: u64 = 1 << 30;
 /// Where there is little room, a segment takes this fraction (1/8) of it.
 const ROOM_PART: u64 = 8;
 
@@ -44,7 +41,7 @@ pub fn recover(
     let mut opening = Opening {
         storage,
         sync,
-        segment_size,
+        asked_len: segment_size.max(1).next_multiple_of(BLOCK),
         jobs,
         ended: Vec::new(),
         notices: Vec::new(),
@@ -189,7 +186,8 @@ fn oldest_needed(found: &Found, flaws: &mut Vec<Error>) -> Result<Option<u32>, E
 pub(super) struct Opening<'a> {
     pub storage: Arc<dyn Storage>,
     pub sync: SyncMode,
-    pub segment_size: u64,
+    /// The length of a segment that the options ask for.
+    asked_len: u64,
     pub jobs: &'a mut dyn Jobs,
     /// The tubes of pauses that are in the log and were not restored. The log will say that
     /// these are over: a tube that has the name later is another one.
@@ -203,7 +201,7 @@ impl Opening<'_> {
     /// first segment, and so is made last.
     pub fn begin(&self, mut live: LiveBytes, number: u32) -> Result<Binlog, Error> {
         self.remove_prepared()?;
-        let (storage, size) = (&*self.storage, self.segment_len(&[]));
+        let storage = &*self.storage;
         let first = prepare(storage, prepared_name(0), BLOCK, BLOCK)?;
         live.begin(number, BLOCK);
         let place = name_segment(storage, &first, &live.header(0), || false)?;
@@ -215,7 +213,7 @@ impl Opening<'_> {
             last_slot: 1,
             ..Adopted::default()
         };
-        Ok(self.binlog(live, writer, adopted, size))
+        Ok(self.binlog(live, writer, adopted))
     }
 
     /// Continues a binlog of our own after the records of its newest segment.
@@ -239,8 +237,7 @@ impl Opening<'_> {
         let mut adopted = adopt(&*self.storage)?;
         let left = adopted.left.drain(..);
         self.notices.extend(left.map(|error| error.left_alone()));
-        let size = self.segment_len(&adopted.prepared);
-        let binlog = self.binlog(live, writer, adopted, size);
+        let binlog = self.binlog(live, writer, adopted);
         // On shared storage we write no record after those of another server:
         // it may still write there.
         if self.storage.is_shared() {
@@ -299,12 +296,13 @@ impl Opening<'_> {
     }
 
     /// The binlog with these segments, which continues at the offset of this writer.
-    fn binlog(&self, live: LiveBytes, writer: Writer, adopted: Adopted, size: u64) -> Binlog {
+    fn binlog(&self, live: LiveBytes, writer: Writer, adopted: Adopted) -> Binlog {
         let end = writer.place.offset;
+        let len = self.segment_len(&live, &adopted.prepared);
         Binlog {
             storage: self.storage.clone(),
             sync: self.sync,
-            tail: Mutex::new(Tail::new(live, size, adopted)),
+            tail: Mutex::new(Tail::new(live, len, adopted)),
             segment: Mutex::new(writer.segment.clone()),
             commit_queue: ContendedMutex::new(CommitQueue::new(writer)),
             durable: AtomicU64::new(end),
@@ -320,20 +318,17 @@ impl Opening<'_> {
     /// options ask for it, but at most an eighth of the room for prepared segments. If the
     /// shortest one is longer than that, it stays as it is: on a disk that others have
     /// filled, they could take what is cut off. So no start makes puts impossible: prepared
-    /// segments are long enough, or certainly have room to become so.
-    fn segment_len(&self, prepared: &[Prepared]) -> u64 {
+    /// segments are long enough, or certainly have room to become so. In any case the live
+    /// jobs of each segment fit into another one, or compaction could not move them.
+    fn segment_len(&self, live: &LiveBytes, prepared: &[Prepared]) -> u64 {
         let lens = prepared.iter().map(|prepared| prepared.len);
         let shortest = lens.clone().min().unwrap_or(0);
         let free = self.storage.free();
         let room = free.map_or(u64::MAX, |free| free.saturating_add(lens.sum()));
         let most = shortest.max(room / ROOM_PART);
-        self.asked_len().min(most - most % BLOCK).max(BLOCK)
-    }
-
-    /// The length of a segment, by `-s`.
-    pub fn asked_len(&self) -> u64 {
-        let len = self.segment_size.clamp(BLOCK, LONGEST_SEGMENT);
-        len.next_multiple_of(BLOCK)
+        let len = self.asked_len.min(most - most % BLOCK);
+        let least = live.most_in_a_segment().next_multiple_of(BLOCK);
+        len.max(least)
     }
 
     pub fn names(&self) -> Result<Vec<String>, Error> {
@@ -378,9 +373,11 @@ impl Opening<'_> {
     /// The result of opening: the binlog and all that it held.
     pub fn opened(mut self, binlog: Binlog) -> Opened {
         let next_id = binlog.tail().live.next_id;
-        let (asked, len) = (self.asked_len(), binlog.tail().segment_size);
+        let (asked, len) = (self.asked_len, binlog.tail().segment_len);
         if len < asked {
-            let told = format!("no room for segments of {asked} bytes; they have {len}");
+            let told = format!(
+                "no room for segments of {asked} bytes: they have {len}, and a longer job is refused"
+            );
             self.notices.push(told);
         }
         Opened {

@@ -17,13 +17,12 @@
 //! that compaction would move many of them for each put* ([`fits`](Tail::fits)).
 //!
 //! A *prepared segment* is a file in which a segment can begin without asking the
-//! disk for anything. Its *full length* is `-s`; while there is a longer segment, or
-//! a put waits that would make one, it is as long as that. So the live
-//! jobs of any one segment fit into one prepared segment, even if each put takes the
-//! most that it ever can ([`put_len`]). A third one is
-//! prepared when half of the current segment is used: by then an older segment is
-//! usually obsolete, and its file is taken. If not, no put waits while a new file is
-//! made.
+//! disk for anything. Its *full length* is that of all segments, which each start chooses
+//! ([`recovery`](super::recovery)): long enough for the live jobs of any one segment, even
+//! if each put takes the most that it ever can ([`put_len`]). A longer put is refused. A
+//! third one is prepared when half of the current segment is used: by then an older
+//! segment is usually obsolete, and its file is taken. If not, no put waits while a new
+//! file is made.
 //!
 //! Why two? When the disk is full and puts are refused, everything else must get along
 //! with two prepared segments. Compacting the oldest segment takes at most one of
@@ -65,7 +64,7 @@ use super::{Jobs, Lsn};
 use crate::engine::{Change, StoredJob, StoredPause};
 use crate::protocol::JobId;
 use std::collections::VecDeque;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 /// A file's length is a multiple of this.
 pub(super) const BLOCK: u64 = 4096;
@@ -86,9 +85,6 @@ const COMPACTION_BYTES: u64 = 1 << 20;
 const COMPACTION_JOBS: usize = 256;
 /// While work waits for compaction, as much is done at once as for this many changes.
 const MADE_UP_AT_ONCE: usize = 16;
-/// A prepared segment for a put longer than all others is lengthened by this much at
-/// a time, so that shorter puts find the segments thread busy for a moment only.
-const LENGTHEN_BYTES: u64 = 4 << 20;
 
 /// A file in which a segment can begin without asking the disk for anything. It is
 /// open: a segment begins also when no other file can be opened.
@@ -120,12 +116,6 @@ impl Upkeep {
     }
 }
 
-/// Room for a put. As long as this exists, segments are prepared long enough for it.
-#[must_use]
-pub struct Room {
-    _put: Arc<u64>,
-}
-
 /// One step for the writer.
 pub(super) enum Step {
     /// Write this record after the previous one.
@@ -141,10 +131,10 @@ pub(super) enum Work {
     Obsolete { is_kept: bool },
     /// Remove a prepared segment.
     Remove(usize),
-    /// Give a prepared segment this length.
-    Resize(usize, u64),
-    /// Prepare another segment of this length.
-    Prepare(u64),
+    /// Give a prepared segment its full length.
+    Resize(usize),
+    /// Prepare another segment.
+    Prepare,
 }
 
 /// The end of the log.
@@ -166,13 +156,13 @@ pub(super) struct Tail {
     /// The file of the newest segment, which the writer may still have to begin; `None` for
     /// the segment that was the newest at the start.
     newest_file: Option<Arc<dyn File>>,
-    /// The length of a segment. While there are longer jobs, segments are longer.
-    pub segment_size: u64,
+    /// The length of a segment, and the full length of a prepared one.
+    pub segment_len: u64,
     /// The files in which the next segments can begin. While the segments thread
     /// works on one, it is not here.
     pub prepared: Vec<Prepared>,
-    /// The puts that wait for room: their lengths, as long as they wait.
-    waiting: Vec<Weak<u64>>,
+    /// How many puts wait for room.
+    pub waiting: usize,
     /// How many bytes the log's files could take together on this disk, when its free
     /// space was last read; `None` if that is not known.
     pub capacity: Option<u64>,
@@ -198,11 +188,11 @@ pub(super) struct Tail {
 
 impl Tail {
     /// The tail of a log with these segments and prepared segments.
-    pub fn new(live: LiveBytes, segment_size: u64, adopted: Adopted) -> Tail {
+    pub fn new(live: LiveBytes, segment_len: u64, adopted: Adopted) -> Tail {
         let mut tail = Tail {
             end: Lsn(live.newest().used_bytes),
             live,
-            segment_size,
+            segment_len,
             prepared: adopted.prepared,
             ..Tail::default()
         };
@@ -323,9 +313,9 @@ impl Tail {
     }
 
     fn shortest_for(&self, record: u64) -> Option<usize> {
-        let fits = |index: &usize| self.prepared[*index].len >= HEADER_LEN + record;
-        let fit = (0..self.prepared.len()).filter(fits);
-        fit.min_by_key(|index| self.prepared[*index].len)
+        let len = |&index: &usize| self.prepared[index].len;
+        let fit = (0..self.prepared.len()).filter(|index| len(index) >= HEADER_LEN + record);
+        fit.min_by_key(len)
     }
 
     /// Takes the steps that have to be written, in exchange for the vector `empty`, and
@@ -369,7 +359,7 @@ impl Tail {
             // Enough to move all live jobs once before an eighth of a segment is used
             // up.
             let round = garbage.saturating_mul(8 * self.live.total);
-            earned = earned.saturating_add(round / self.full_len(0));
+            earned = earned.saturating_add(round / self.segment_len);
         } else if !self.has_much_garbage() {
             self.credit = 0;
             return;
@@ -457,7 +447,7 @@ impl Tail {
             false if self.shortest_for(len).is_some() => self.rest(),
             false => return false,
         };
-        self.room() >= lost + len + self.full_len(0) / 4
+        self.room() >= lost + len + self.segment_len / 4
     }
 
     /// Notes that the oldest segments are obsolete, if no live job needs them, and
@@ -477,7 +467,7 @@ impl Tail {
 
     /// Whether there is so much garbage that compaction is due.
     fn has_much_garbage(&self) -> bool {
-        let (size, live) = (self.full_len(0), self.live.total);
+        let (size, live) = (self.segment_len, self.live.total);
         // The manual's bound on disk use is twice the live bytes and five files. That
         // leaves room for this much garbage: beside the used bytes there are three
         // prepared segments and the rest of the current file.
@@ -493,13 +483,13 @@ impl Tail {
 
     /// Whether a put of this length is admitted.
     pub fn admits(&self, put: u64) -> bool {
-        self.has_prepared_for(put) && self.fits(put)
+        !self.is_too_long(put) && self.has_prepared_for(put) && self.fits(put)
     }
 
     /// Why a put of this length is not admitted, if the disk is the reason.
     pub fn why_refused(&self, put: u64) -> Option<Error> {
         if !self.fits(put) {
-            let (live, most) = (self.live.total, self.most_live(put).unwrap_or(0));
+            let (live, most) = (self.live.total, self.most_live().unwrap_or(0));
             let why =
                 format!("the jobs take {live} bytes of the {most} that the disk has for them");
             return Some(Error::Refused(why));
@@ -507,28 +497,31 @@ impl Tail {
         self.no_room.clone().filter(|_| !self.has_prepared_for(put))
     }
 
+    /// Whether no segment has room for a put of this length.
+    pub fn is_too_long(&self, put: u64) -> bool {
+        HEADER_LEN + put > self.segment_len
+    }
+
     /// Whether a put of this length leaves two prepared segments.
     pub fn has_prepared_for(&self, put: u64) -> bool {
         // A put that does not fit into the current segment begins another one.
         let used = usize::from(self.rest_for_puts() < put);
-        let full = self.full_len(put);
-        let is_long = |prepared: &&Prepared| prepared.len >= full;
-        self.prepared.iter().filter(is_long).count() >= LEFT_BY_PUT + used
+        let is_full = |prepared: &&Prepared| prepared.len >= self.segment_len;
+        self.prepared.iter().filter(is_full).count() >= LEFT_BY_PUT + used
     }
 
     /// Whether the live bytes leave compaction enough to work with, if a put of this
     /// length is added. Where the disk is not nearly full, they do.
     pub fn fits(&self, put: u64) -> bool {
-        let most = self.most_live(put);
+        let most = self.most_live();
         most.is_none_or(|most| self.live.total + put <= most)
     }
 
-    /// How many live bytes there may be if a put of this length is added; `None` if the
-    /// capacity of the disk is not known.
-    pub fn most_live(&self, put: u64) -> Option<u64> {
-        let full = self.full_len(put);
-        let all = self.capacity?.saturating_sub(LEFT_BY_PUT as u64 * full);
-        let half = (all / FREE_PART).max(full / 2) / 2;
+    /// How many live bytes there may be; `None` if the capacity of the disk is not known.
+    pub fn most_live(&self) -> Option<u64> {
+        let left = LEFT_BY_PUT as u64 * self.segment_len;
+        let all = self.capacity?.saturating_sub(left);
+        let half = (all / FREE_PART).max(self.segment_len / 2) / 2;
         let used = self.live.used_bytes + self.rest();
         let empty = self.live.file_bytes - used;
         Some(all.saturating_sub(half + half.max(empty)))
@@ -538,13 +531,6 @@ impl Tail {
     pub fn file_len(&self) -> u64 {
         let prepared = self.prepared.iter().map(|prepared| prepared.len);
         self.live.file_bytes + prepared.sum::<u64>()
-    }
-
-    /// How long prepared segments must be to admit a put of this length (0: no put).
-    pub fn full_len(&self, put: u64) -> u64 {
-        let of_any = self.live.longest().min(HEADER_LEN + self.live.total);
-        let len = self.segment_size.max(of_any).max(HEADER_LEN + put);
-        len.next_multiple_of(BLOCK)
     }
 
     /// How many more bytes the current segment's file can hold.
@@ -575,7 +561,7 @@ impl Tail {
     /// and appended records should be written first, obsolete segments recycled, or jobs
     /// moved.
     pub fn has_backpressure(&self, unwritten: u64) -> bool {
-        let full = self.full_len(0);
+        let full = self.segment_len;
         let is_late = self.credit > full as i64;
         self.room() < LEFT_BY_PUT as u64 * full
             && (unwritten > full / UNWRITTEN_PART || !self.obsolete.is_empty() || is_late)
@@ -583,75 +569,38 @@ impl Tail {
 
     // The work of the segments thread.
 
-    /// A put of this length waits, as long as the returned value exists.
-    pub fn wait_for_room(&mut self, put: u64) -> Room {
-        let put = Arc::new(put);
-        self.waiting.retain(|waiting| waiting.strong_count() > 0);
-        self.waiting.push(Arc::downgrade(&put));
-        Room { _put: put }
-    }
-
-    /// Up to which length a new file is written and not only allocated. While a put waits,
-    /// none of it is: the later syncs of that file cost more, once.
-    pub fn zeros(&self) -> u64 {
-        let mut waiting = self.waiting.iter();
-        match waiting.any(|put| put.strong_count() > 0) {
-            true => 0,
-            false => self.segment_size,
-        }
-    }
-
     /// Whether the segments thread has something to do. On a full disk, this is so
     /// when segments are obsolete, and when there is hardly any room: blocks of removed
     /// files may have become free only now.
     pub fn needs_upkeep(&self) -> bool {
         match self.no_room {
-            Some(_) => !self.obsolete.is_empty() || self.room() < self.full_len(0) / 4,
-            None => self.next_work(self.end, LEFT_BY_PUT + 1).is_some(),
+            Some(_) => !self.obsolete.is_empty() || self.room() < self.segment_len / 4,
+            None => self.next_work(self.end).is_some(),
         }
     }
 
     /// What the segments thread has to do next, when the log is synced up to here.
-    /// Work that frees room comes first, so that a full disk does not stop it. All
-    /// prepared segments get the same length. Two are made, and a third one when half of
-    /// the current segment is used or a put waits. A third one is not removed when two
-    /// would do, since it would soon be made again. For a put that is longer than all
-    /// before there is a fourth, if `most` allows it: so shorter puts always find three.
-    /// In a log without a put, they are made when the first one waits.
-    pub fn next_work(&self, synced_to: Lsn, most: usize) -> Option<Work> {
-        let waiting = self.waiting.iter().filter_map(Weak::upgrade).max();
-        let short = self.full_len(0);
-        let full = self.full_len(waiting.as_deref().copied().unwrap_or(0));
-        let count = self.prepared.len();
-        let newest = self.live.newest();
-        let is_wanted = newest.used_bytes >= newest.file_bytes / 2 || waiting.is_some();
-        let is_new = self.live.next_id == JobId(1) && waiting.is_none();
-        let (wanted, most) = if full > short {
-            (most, most)
-        } else {
-            (LEFT_BY_PUT + usize::from(is_wanted), LEFT_BY_PUT + 1)
-        };
+    /// Work that frees room comes first, so that a full disk does not stop it. Two prepared
+    /// segments are made, and a third one when half of the current segment is used or a put
+    /// waits. A third one is not removed when two would do, since it would soon be made
+    /// again. In a log without a put, they are made when the first one waits.
+    pub fn next_work(&self, synced_to: Lsn) -> Option<Work> {
+        let (count, newest) = (self.prepared.len(), self.live.newest());
+        let is_wanted = newest.used_bytes >= newest.file_bytes / 2 || self.waiting > 0;
+        let is_new = self.live.next_id == JobId(1) && self.waiting == 0;
         if let Some((_, after)) = self.obsolete.front()
             && *after <= synced_to
         {
-            let is_kept = count < most;
+            let is_kept = count <= LEFT_BY_PUT;
             return Some(Work::Obsolete { is_kept });
         }
-        let prepared = self.prepared.iter().enumerate();
-        let too_long = prepared.clone().find(|(_, prepared)| prepared.len > full);
-        let too_short = prepared.filter(|(_, prepared)| prepared.len < full);
-        match (too_long, too_short.max_by_key(|(_, prepared)| prepared.len)) {
-            _ if count > LEFT_BY_PUT + 1 + usize::from(full > short) => {
-                Some(Work::Remove(count - 1))
-            }
-            (Some((index, _)), _) => Some(Work::Resize(index, full)),
+        let others = (0..count).filter(|&index| self.prepared[index].len != self.segment_len);
+        match others.max_by_key(|&index| self.prepared[index].len) {
+            _ if count > LEFT_BY_PUT + 1 => Some(Work::Remove(count - 1)),
             _ if is_new => None,
-            _ if count < wanted => Some(Work::Prepare(short)),
-            (_, Some((index, prepared))) => {
-                let len = short.max(prepared.len + LENGTHEN_BYTES);
-                Some(Work::Resize(index, full.min(len)))
-            }
-            _ => None,
+            Some(index) => Some(Work::Resize(index)),
+            None if count < LEFT_BY_PUT + usize::from(is_wanted) => Some(Work::Prepare),
+            None => None,
         }
     }
 }
@@ -666,8 +615,6 @@ mod tests {
     use std::io::ErrorKind;
 
     const UPDATE: Change = Change::Update(JobId(1));
-    /// How many prepared segments there may be while a long put waits.
-    const MOST: usize = LEFT_BY_PUT + 2;
     /// How long the record of an update is.
     const UPDATE_LEN: u64 = 29;
     /// How long the put of a job without a body is at its longest.
@@ -836,12 +783,12 @@ mod tests {
         let before = tail.end;
         delete(&mut tail, &mut jobs, 1);
         tail.prepared = vec![prepared(4096), prepared(4096)];
-        assert_eq!(tail.next_work(before, MOST), None);
+        assert_eq!(tail.next_work(before), None);
         let kept = Work::Obsolete { is_kept: true };
-        assert_eq!(tail.next_work(tail.end, MOST), Some(kept));
+        assert_eq!(tail.next_work(tail.end), Some(kept));
         tail.prepared.push(prepared(4096));
         let removed = Work::Obsolete { is_kept: false };
-        assert_eq!(tail.next_work(tail.end, MOST), Some(removed));
+        assert_eq!(tail.next_work(tail.end), Some(removed));
     }
 
     // Room.
@@ -886,58 +833,47 @@ mod tests {
         assert!(tail_with(100, &[BLOCK; 2]).admits(100));
         assert!(!tail_with(100, &[BLOCK; 2]).admits(101));
         assert!(tail_with(100, &[BLOCK; 3]).admits(101));
-        // A longer put needs longer ones.
-        assert!(!tail(&[BLOCK; 3]).admits(ROOM + 1));
-        assert!(tail(&[2 * BLOCK; 3]).admits(ROOM + 1));
+        assert!(!tail(&[BLOCK, BLOCK / 2]).admits(ROOM));
+        // No segment has room for a longer put.
+        assert!(!tail(&[2 * BLOCK; 4]).admits(ROOM + 1));
     }
 
     /// The work of the segments thread, as if all of it succeeded.
     fn works(tail: &mut Tail) -> Vec<Work> {
         let mut works = Vec::new();
-        while let Some(work) = tail.next_work(tail.end, MOST) {
+        while let Some(work) = tail.next_work(tail.end) {
             match work {
                 Work::Obsolete { .. } => drop(tail.obsolete.pop_front()),
                 Work::Remove(index) => drop(tail.prepared.remove(index)),
-                Work::Resize(index, len) => tail.prepared[index].len = len,
-                Work::Prepare(len) => tail.prepared.push(prepared(len)),
+                Work::Resize(index) => tail.prepared[index].len = BLOCK,
+                Work::Prepare => tail.prepared.push(prepared(BLOCK)),
             }
             works.push(work);
         }
         works
     }
 
-    const PREPARE: Work = Work::Prepare(BLOCK);
-
     #[test]
     fn a_third_segment_is_prepared_when_half_of_the_current_one_is_used_or_a_put_waits() {
         // There was no put yet.
         assert_eq!(works(&mut new(1, BLOCK)), []);
         let mut young = tail(&[]);
-        assert_eq!(works(&mut young), [PREPARE, PREPARE]);
+        assert_eq!(works(&mut young), [Work::Prepare, Work::Prepare]);
         young.live.fill(BLOCK / 2);
-        assert_eq!(works(&mut young), [PREPARE]);
+        assert_eq!(works(&mut young), [Work::Prepare]);
         let mut waited_for = tail(&[BLOCK; 2]);
-        let _room = waited_for.wait_for_room(ROOM);
-        assert_eq!(works(&mut waited_for), [PREPARE]);
+        waited_for.waiting = 1;
+        assert_eq!(works(&mut waited_for), [Work::Prepare]);
         assert_eq!(works(&mut tail(&[BLOCK; 4])), [Work::Remove(3)]);
     }
 
+    /// Others than the ones of a full length are left by a start with another `-s`, and on a
+    /// full disk by names that needed a block.
     #[test]
-    fn a_long_put_gets_one_more_segment_after_shorter_puts_have_theirs() {
-        const MIB: u64 = 1 << 20;
-        let mut two = tail(&[BLOCK; 2]);
-        let room = two.wait_for_room(5 * MIB - HEADER_LEN);
-        let mut expected = vec![PREPARE, PREPARE];
-        for index in [3, 2, 1, 0] {
-            expected.push(Work::Resize(index, BLOCK + LENGTHEN_BYTES));
-            expected.push(Work::Resize(index, 5 * MIB));
-        }
-        assert_eq!(works(&mut two), expected);
-        // It is refused, or its client has disconnected.
-        drop(room);
-        let shorter = [0, 1, 2].map(|index| Work::Resize(index, BLOCK));
-        let removed = [Work::Remove(3)].into_iter();
-        assert_eq!(works(&mut two), removed.chain(shorter).collect::<Vec<_>>());
+    fn prepared_segments_of_another_length_get_the_full_one_the_longest_first() {
+        let mut others = tail(&[BLOCK / 2, BLOCK, 3 * BLOCK]);
+        let works = works(&mut others);
+        assert_eq!(works, [Work::Resize(2), Work::Resize(0)]);
     }
 
     #[test]
@@ -954,30 +890,7 @@ mod tests {
         assert_eq!(most(3 * BLOCK, BLOCK / 4 + 1), Some(BLOCK / 2 - 1));
         let mut tail = tail(&[]);
         tail.capacity = Some(162 * BLOCK);
-        assert_eq!(tail.most_live(0), Some(150 * BLOCK));
-    }
-
-    #[test]
-    fn the_live_jobs_of_one_segment_fit_into_a_prepared_one() {
-        let full_len = |lens: &[u64], offset| {
-            let mut tail = tail(&[]);
-            for (index, len) in lens.iter().enumerate() {
-                if index > 0 {
-                    begin(&mut tail, *len);
-                }
-                tail.live.put(JobId(1 + index as u64), *len);
-            }
-            tail.live.fill(offset);
-            tail.full_len(0)
-        };
-        assert_eq!(full_len(&[ROOM], HEADER_LEN), BLOCK);
-        assert_eq!(full_len(&[ROOM + 1], HEADER_LEN), 2 * BLOCK);
-        // Of a segment that has grown beyond its file, not all need live.
-        assert_eq!(full_len(&[ROOM], 2 * BLOCK), BLOCK);
-        assert_eq!(full_len(&[ROOM + 1], 2 * BLOCK), 2 * BLOCK);
-        assert_eq!(full_len(&[2200, 2200], HEADER_LEN), BLOCK);
-        assert_eq!(tail(&[]).full_len(ROOM), BLOCK);
-        assert_eq!(tail(&[]).full_len(ROOM + 1), 2 * BLOCK);
+        assert_eq!(tail.most_live(), Some(150 * BLOCK));
     }
 
     #[test]
@@ -1091,13 +1004,5 @@ mod tests {
             tail.append(&[UPDATE], &jobs);
         }
         assert_eq!(tail.file_len(), 4096 + 100 * UPDATE_LEN);
-    }
-
-    #[test]
-    fn no_upkeep_is_needed_when_all_files_for_a_long_put_are_there() {
-        let mut tail = tail(&[2 * BLOCK; 4]);
-        let _room = tail.wait_for_room(ROOM + 1);
-        assert_eq!(tail.next_work(tail.end, MOST), None);
-        assert!(!tail.needs_upkeep());
     }
 }

@@ -5,7 +5,7 @@
 use super::memory::MemoryPart;
 use super::outbox::{SEND_BYTES, memory, size};
 use super::shared::{Guarded, SLICE_STEPS, Shared};
-use crate::binlog::{Lsn, Room};
+use crate::binlog::Lsn;
 use crate::engine::{ConnectionId, Outcome, Time};
 use crate::protocol::framing::NoBody;
 use crate::protocol::{Command, Reply, Request};
@@ -43,9 +43,6 @@ pub struct Batch {
     pub gathers: usize,
     /// Up to where the binlog must be durable before the replies are sent.
     needed: Option<Lsn>,
-    /// While this exists, segments are prepared that are large enough for the put that comes
-    /// next. It is dropped when that put is executed.
-    wanted_room: Option<Room>,
     /// Whether bytes have been read since the list of hang-ups was last looked at for these
     /// requests.
     pub is_fresh: bool,
@@ -143,8 +140,7 @@ impl Batch {
     fn await_room(&mut self, len: u64, shared: &Shared) {
         shared.await_disk_space();
         let binlog = shared.binlog.as_ref().expect("it lacks the room");
-        self.wanted_room = binlog.make_room(len, &|work| shared.with_jobs(work));
-        if self.wanted_room.is_none() {
+        if !binlog.make_room(len, &|work| shared.with_jobs(work)) {
             let request = &mut self.requests[0];
             *request = match request {
                 // By now another client may have paused the tube, or it is gone.
@@ -198,7 +194,6 @@ impl Batch {
             now = now + Duration::from_nanos(1);
             let outcome = shared.execute_and_append(state, id, request, now);
             let mut is_closing = false;
-            self.wanted_room = None;
             match outcome {
                 Outcome::Reply(reply) => {
                     self.needed = self.needed.max(shared.needed_for(&reply));

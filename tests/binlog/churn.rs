@@ -1,14 +1,12 @@
 //! Disk use under long traffic, and traffic on a full disk.
 
 use crate::disk::{Disk, Random};
-use crate::model::{Server, Traffic, start_with};
-use crate::search;
-use beanpole::binlog::{Jobs, SyncMode};
+use crate::model::{Server, start_with};
+use beanpole::binlog::SyncMode;
 use beanpole::protocol::JobId;
-use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 const SIZE: u64 = 64 << 10;
 const SHORT_SIZE: u64 = 16 << 10;
@@ -69,22 +67,12 @@ fn ids(server: &Server) -> Vec<JobId> {
 
 /// Runs commands and compares disk use with what lives after each of them.
 fn churn(server: &mut Server, disk: &Disk, rounds: u64, mut command: impl FnMut(&mut Server, u64)) {
-    // The largest job that has lived while a segment was the newest one.
-    let mut largest_at = BTreeMap::new();
     for round in 0..rounds {
-        let before = server.live.longest();
         command(server, round);
-        let newest = server.log.stats().current_index;
-        let largest = largest_at.entry(newest).or_insert(0);
-        *largest = before.max(server.live.longest()).max(*largest);
         settle(server);
-        // The files that were prepared for a large job stay for a while.
-        largest_at = largest_at.split_off(&(newest - 1));
-        let largest = *largest_at.values().max().expect("there is one");
-        // A segment ends before a job that does not fit into it, and its file
-        // has whole blocks.
-        let ends = (largest + 4096) * disk.names().len() as u64;
-        let allowed = 2 * server.live.bytes + 5 * SIZE.max(largest) + ends;
+        // A segment ends before a put that does not fit into it, and none is that long here.
+        let ends = 4096 * disk.names().len() as u64;
+        let allowed = 2 * server.live_bytes + 5 * SIZE + ends;
         let used = disk.used();
         assert!(
             used <= allowed,
@@ -134,23 +122,6 @@ fn disk_use_stays_bounded_while_a_backlog_grows_and_is_worked_off_in_any_order()
             server.log.stats().oldest_index,
             server.log.stats().current_index
         );
-    }
-}
-
-#[test]
-fn disk_use_stays_bounded_with_jobs_longer_than_a_segment() {
-    let traffic = Traffic {
-        longest_body: 200_000,
-        most_jobs: 20,
-        long_one_in: 0,
-    };
-    // With the seed 4, all jobs are deleted while the files are still long.
-    for seed in search::seeds(3..5) {
-        let (disk, mut server, _) = jobs_put(0, 0);
-        let mut random = Random::new(seed);
-        churn(&mut server, &disk, 1000, |server, _| {
-            assert!(server.command(traffic, &mut random));
-        });
     }
 }
 
@@ -453,62 +424,16 @@ fn a_delete_on_a_full_disk_makes_room_for_the_next_put() {
     }
 }
 
+/// On a disk so small that a segment cannot have the length that the longest put needs.
 #[test]
-fn a_refused_put_takes_no_disk_space() {
+fn a_put_longer_than_a_segment_is_refused_and_costs_nothing() {
     let (disk, mut server, mut random) = jobs_put(1, 100);
     let random = &mut random;
     settle(&mut server);
     let used = disk.used();
-    for room in [1 << 20, 3 << 20, 9 << 20] {
-        disk.set_capacity(Some(used + room));
-        assert!(!server.put(4 << 20, random));
-        let taken = disk.used() - used;
-        assert!(taken <= SIZE, "{taken} of {room}");
-        assert!(server.put(100, random) && server.commit());
-    }
-}
-
-/// If small puts shortened what a large one needs, it would be made again and again.
-#[test]
-fn the_files_for_a_large_put_among_small_ones_are_prepared_once() {
-    const LARGE: u64 = 3 << 20;
-    let (disk, mut server, mut random) = jobs_put(100, 100);
-    settle(&mut server);
-    let jobs = server.jobs.clone();
-    let with_jobs = |work: &mut dyn FnMut(&dyn Jobs)| work(&jobs);
-    let waiting = server.log.make_room(LARGE, &with_jobs).unwrap();
-    let made = disk.made();
-    for _ in 0..30 {
-        assert!(server.put(100, &mut random));
-        settle(&mut server);
-        assert!(server.log.admits(LARGE));
-    }
-    assert_eq!(disk.made(), made);
-    drop(waiting);
-}
-
-/// The current segment is full, so that each short put needs a file, too.
-#[test]
-fn short_puts_do_not_wait_for_the_files_of_a_long_one() {
-    const SHORT: u64 = 1100;
-    let (disk, mut server, mut random) = jobs_put(0, 0);
-    let mut in_a_segment = 0;
-    while server.log.stats().current_index < 2 {
-        assert!(server.put(1000, &mut random));
-        in_a_segment += 1;
-    }
-    (2..in_a_segment).for_each(|_| assert!(server.put(1000, &mut random)));
-    settle(&mut server);
-    assert_eq!(server.log.stats().current_index, 2);
-    let (log, waits) = (server.log.clone(), Arc::new(AtomicBool::new(false)));
-    let found = waits.clone();
-    disk.watch(Arc::new(move |_, _| {
-        found.fetch_or(!log.admits(SHORT), Ordering::Relaxed);
-    }));
-    assert!(server.put(20 << 20, &mut random));
-    assert!(!waits.load(Ordering::Relaxed), "beside the long one");
-    assert!(server.log.admits(SHORT), "after it");
-    assert!(server.commit());
+    assert!(!server.put(SIZE as usize, random));
+    assert_eq!(disk.used(), used);
+    assert!(server.put(SIZE as usize - 200, random) && server.commit());
 }
 
 /// When a segment has begun, an older one usually becomes obsolete soon.

@@ -64,7 +64,7 @@ fn without<'a>(disk: &Disk, names: impl IntoIterator<Item = &'a String>) -> Disk
 /// A log with one put, and a server that writes on.
 fn log_of_one(len: usize) -> (Disk, Server) {
     let disk = Disk::default();
-    let mut server = Server::open(&disk);
+    let mut server = Server::new(start_with(&disk, SyncMode::Always, 1 << 20).unwrap());
     assert!(server.put(len, &mut Random::new(1)) && server.commit());
     (disk, server)
 }

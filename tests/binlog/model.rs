@@ -8,14 +8,14 @@ use beanpole::binlog::storage::Storage;
 use beanpole::binlog::{Binlog, Error, Lsn, Record, SyncMode, put_len, recovery};
 use beanpole::engine::{Change, JobFields, StoredJob, StoredState, Time};
 use beanpole::protocol::{Body, JobId, Priority, PutOptions, Seconds, TubeName};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A log, with the state that a server has beside it.
 pub struct Server {
     pub log: Arc<Binlog>,
     pub jobs: Jobs,
-    pub live: Live,
+    /// How many bytes the puts of all jobs take.
+    pub live_bytes: u64,
     pub history: History,
     /// Whether all that is appended is one time slice of the server. Otherwise each
     /// change is one, and waits first if it has to.
@@ -26,33 +26,22 @@ pub struct Server {
     lsn: Lsn,
 }
 
-/// How many bytes the puts of all jobs take.
-#[derive(Default)]
-pub struct Live {
-    /// All together.
-    pub bytes: u64,
-    /// How many jobs there are whose put has this length.
-    lens: BTreeMap<u64, usize>,
-}
-
 /// How a server's traffic is mixed.
 #[derive(Clone, Copy)]
 pub struct Traffic {
     pub longest_body: u64,
     /// When this number of jobs exists, the traffic has deletes instead of puts.
     pub most_jobs: usize,
-    /// One body in this number is much longer. 0: none is.
+    /// One body in this number nearly fills a segment. 0: none does.
     pub long_one_in: u64,
 }
 
 impl Server {
     pub fn new(opened: Opened) -> Server {
         let history = History::new(opened.jobs.clone(), opened.next_id.0);
-        let mut live = Live::default();
-        opened.jobs.values().for_each(|job| live.add(job));
         Server {
             log: opened.binlog,
-            live,
+            live_bytes: opened.jobs.values().map(put_len).sum(),
             jobs: opened.jobs,
             history,
             is_one_slice: false,
@@ -80,7 +69,7 @@ impl Server {
             _ => {
                 let mut len = random.below(traffic.longest_body + 1);
                 if traffic.long_one_in > 0 && random.one_in(traffic.long_one_in) {
-                    len += 5000 + random.below(10_000);
+                    len = 3000 + random.below(800);
                 }
                 let id = JobId(self.history.next_id);
                 return self.put_with(len as usize, options_of(id), random);
@@ -118,11 +107,11 @@ impl Server {
         };
         let put = put_len(&job);
         let jobs = &self.jobs;
-        let Some(_room) = self.log.make_room(put, &|work| work(jobs)) else {
+        if !self.log.make_room(put, &|work| work(jobs)) {
             return false;
-        };
+        }
         self.history.next_id = id.0 + 1;
-        self.live.add(&job);
+        self.live_bytes += put;
         self.append(Change::Put(id), Record::Put(job));
         true
     }
@@ -197,13 +186,13 @@ impl Server {
             body: Body::new(b""),
             tube: job.tube,
         };
-        self.live.add(&rest);
+        self.live_bytes += put_len(&rest);
         self.delete_with(id, Record::Put(rest));
     }
 
     fn delete_with(&mut self, id: JobId, entry: Record) {
         let job = &self.jobs[&id];
-        self.live.remove(job);
+        self.live_bytes -= put_len(job);
         self.append(Change::Delete(id, job.lengths()), entry);
     }
 
@@ -234,29 +223,6 @@ impl Server {
     /// Notes that nothing that was appended so far may be lost from now on.
     pub fn keep_all(&mut self) {
         self.history.required = self.history.len();
-    }
-}
-
-impl Live {
-    /// The longest put.
-    pub fn longest(&self) -> u64 {
-        self.lens.last_key_value().map_or(0, |(len, _)| *len)
-    }
-
-    fn add(&mut self, job: &StoredJob) {
-        let len = put_len(job);
-        self.bytes += len;
-        *self.lens.entry(len).or_default() += 1;
-    }
-
-    fn remove(&mut self, job: &StoredJob) {
-        let len = put_len(job);
-        self.bytes -= len;
-        let count = self.lens.get_mut(&len).expect("it was added");
-        *count -= 1;
-        if *count == 0 {
-            self.lens.remove(&len);
-        }
     }
 }
 

@@ -253,7 +253,7 @@ fn repair_saves_the_rest_where_a_segment_is_no_file() {
 
 /// A log of several segments with 300 jobs, whose server has ended.
 fn of_several_segments() -> Scene {
-    let options = ["-b", "jobs", "-f", "0", "-s", "4096"];
+    let options = ["-b", "jobs", "-f", "0", "-s", "4096", "-z", "100"];
     let mut scene = Scene::start(&program("beanpoled"), &options);
     scene.tell("$ seq 300 | beanpole put -q -l");
     scene.end();

@@ -160,7 +160,7 @@ fn beanstalkd_on_our_directory_harms_nothing() {
         let read = |name: String| (fs::read(directory.join(&name)).expect("a file"), name);
         ours.map(read).collect::<BTreeSet<_>>()
     };
-    let ours = || Server::start(["-b", directory.text(), "-s", "8192"]);
+    let ours = || Server::start(["-b", directory.text(), "-s", "8192", "-z", "5000"]);
     let theirs = || Server::launch(&beanstalkd, ["-b", directory.text(), "-s", "8192"]);
     let server = ours();
     (0..100).for_each(|number| assert!(server.connect().put(format!("{number:0200}")) > 0));
@@ -320,7 +320,7 @@ fn a_server_whose_directory_is_removed_ends() {
 #[test]
 fn any_prepared_segment_may_be_removed_below_a_server_or_be_impossible_to_open() {
     let directory = Folder::new();
-    let options = ["-s", "8192", "-b", directory.text()];
+    let options = ["-s", "8192", "-z", "5000", "-b", directory.text()];
     let (mut client, mut jobs) = (None, 0);
     for _ in 0..2 {
         let server = Server::start(options);

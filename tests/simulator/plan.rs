@@ -1,7 +1,7 @@
 //! What happens in a history, as a seed decides it; and how a history that
 //! fails is made as short as it can be.
 
-use crate::binlog::SyncMode;
+use crate::binlog::{SyncMode, segment_len_for};
 use crate::simulator::disk::{Random, Survival};
 use crate::simulator::world::{Fault, Kind};
 use std::num::NonZeroUsize;
@@ -155,7 +155,9 @@ impl Plan {
                 SyncMode::Always => *random.choose(&[0, 0, 300_000, 2_000_000]),
                 SyncMode::Every(_) | SyncMode::Never => 0,
             },
-            segment_size: *random.choose(&[4096, 4096, 4096, 8192, 16384]),
+            // As the server's options ask for it.
+            segment_size: (*random.choose(&[4096, 4096, 4096, 8192, 16384]))
+                .max(segment_len_for(max_job_size as usize + 2)),
             max_job_size,
             max_memory: random.one_in(8).then(|| 500 + random.below(8000)),
             max_jobs_per_tube: random

@@ -303,12 +303,14 @@ pub fn is_limited() -> bool {
 pub fn may_refuse(since: u64, live: u64, put: u64, segment_size: u64) -> bool {
     with(|world| {
         // As the manual promises: twice what lives, and some segments.
-        let longest = segment_size.max(put + 4096) + 4096;
-        let enough = 2 * (live + put) + 10 * longest;
+        let len = segment_size.next_multiple_of(4096);
+        let enough = 2 * (live + put) + 10 * (len + 4096);
+        // A start on a full disk chooses the shortest files, and they stay so.
+        let is_long = put > 3600;
         let mut limits = world.limits.iter();
         world.disk.failed().is_some()
             || world.replaced_at.is_some()
-            || limits.any(|&(capacity, until)| until >= since && capacity < enough)
+            || limits.any(|&(capacity, until)| (until >= since || is_long) && capacity < enough)
     })
 }
 
