@@ -53,7 +53,9 @@ impl Run for Reserve {
         };
         let is_kept = matches!(act, Act::Release(..));
         if !is_kept && output::is_closed() {
-            return Failure::refused("standard output is closed: '>/dev/null' drops the bodies");
+            return Failure::refused(
+                "standard output is closed, or opened to be read, too: '>/dev/null' drops the bodies",
+            );
         }
         let mut client = invocation.connect()?;
         let tubes = self.tubes.patterns().or_default().named(&mut client)?;
