@@ -4,7 +4,6 @@
 const [seed, count] = arguments;
 const SEEDS = [
   '{"to":"é@example.org","list":[1,-2.5e3,{},[]],"text":"a\\"b\\u00e9\\\\","none":null,"big":12345678901234567890}',
-  "eyJhIjogWzEsIHsiYiI6ICJjIn1dfQ==",
   "[[[[[[[[[[]]]]]]]]]]",
   "\0\x01\x02 binary \xff\r\n",
 ];

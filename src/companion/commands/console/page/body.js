@@ -18,13 +18,8 @@ export function textOf(bytes) {
 /** The forms of a body that make sense, the best first: their names and texts. */
 export function formsOf(bytes) {
   const text = textOf(bytes);
-  const packed = text === null ? null : attempt(() => unpacked(text.trim()));
   const plain = [["Text", UTF8.decode(bytes)], ["Hex", hex(bytes)]];
-  const forms = [
-    ["JSON", text === null ? null : attempt(() => indented(text))],
-    ...(text === null ? plain.reverse() : plain),
-    ["Base64", packed ? (attempt(() => indented(packed)) ?? packed) : null],
-  ];
+  const forms = text === null ? plain.reverse() : [["JSON", attempt(() => indented(text))], ...plain];
   const cut = (shown) => (shown.length > LONGEST ? `${shown.slice(0, LONGEST)} …` : shown);
   return forms.filter(([, shown]) => shown !== null).map(([name, shown]) => [name, cut(shown)]);
 }
@@ -40,13 +35,6 @@ function attempt(decode) {
 
 function check(isRight) {
   if (!isRight) throw new SyntaxError();
-}
-
-/** The text that was packed in base64; null if none was. */
-function unpacked(text) {
-  check(text.length >= 8 && text.length % 4 === 0);
-  check(!/\s/.test(text));
-  return textOf(fromBase64(text.replaceAll("-", "+").replaceAll("_", "/")));
 }
 
 /**
