@@ -73,8 +73,8 @@ fn why_names_the_limit_that_keeps_ready_jobs_from_workers() {
     scene.tell(
         "
         $ beanpole why
-        mail: Its ready job waits for limit deploy:1: jobs with this key are reserved in other tubes.
         web: Its ready job waits for limit deploy:1: job 1 with this key is reserved. Job 1 is held by connection <number> for another 27h, at try 1.
+        mail: Its ready job waits for limit deploy:1: jobs with this key are reserved in other tubes.
         [1]
         $ beanpole put -q -t mail -p 1 --limit deploy four
         $ beanpole why mail

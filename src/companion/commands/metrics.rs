@@ -9,13 +9,13 @@ use crate::command::{Invocation, Run, last_of};
 use crate::failure::{Failure, Outcome};
 use crate::http::{self, Answer, Request};
 use crate::remote::client::ask_all;
+use crate::remote::watch::worst_first;
 use crate::remote::{Client, Facts, Known, Pattern, Patterns, Refusal, Sample, Server, Tube};
 use crate::signals::end_at_signals;
 use crate::text::output::{Output, WholeFile, complain, note};
 use crate::values::{Count, Parse, parse};
 use beanpole::protocol::TubeName;
 use clap::{Args, ValueHint};
-use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
 use std::path::PathBuf;
@@ -47,28 +47,24 @@ pub struct Metrics {
 impl Run for Metrics {
     const MANY_SERVERS: bool = true;
 
-    fn run(self, invocation: &Invocation) -> Outcome {
-        let scrape = Scrape {
+    fn run(mut self, invocation: &Invocation) -> Outcome {
+        let (listen, hosts) = (self.listen.take(), std::mem::take(&mut self.hosts));
+        let exporter = Exporter {
             servers: invocation.servers.clone(),
             patience: invocation.patience,
-            tubes: Patterns(self.tubes),
-            most: self.most.map(|most| Count::most(Some(most))),
-            age: self.age,
+            wanted: self,
+            last: Mutex::default(),
         };
-        if let Some(listen) = &self.listen {
+        if let Some(listen) = listen {
             end_at_signals()?;
-            let (listener, bound) = http::bind(listen)?;
+            let (listener, bound) = http::bind(&listen)?;
             note(format_args!("serving http://{bound}/metrics"));
-            let served = Served {
-                scrape,
-                last: Mutex::default(),
-            };
-            http::serve(&listener, self.hosts, 0, move |request, _| {
-                served.answer(request)
+            http::serve(&listener, hosts, 0, move |request, _| {
+                exporter.answer(request)
             })
         }
-        let (text, failures) = scrape.text(scrape.patience);
-        match &self.output {
+        let (text, failures) = exporter.text(exporter.patience);
+        match &exporter.wanted.output {
             Some(path) => WholeFile::write(path, &text)?,
             None => {
                 let mut output = Output::new();
@@ -79,39 +75,6 @@ impl Run for Metrics {
             }
         }
         last_of(failures)
-    }
-}
-
-/// The metrics alone are served. They may be a large text: it is made once at a time, and
-/// whoever asked before it was made, or while another client still reads it, gets the same.
-struct Served {
-    scrape: Scrape,
-    /// The text that was made last, and when.
-    last: Mutex<Option<(Instant, Arc<Vec<String>>)>>,
-}
-
-impl Served {
-    fn answer(&self, request: &Request) -> Result<Answer, Answer> {
-        if request.method != "GET" {
-            return Err(Answer::only_to_be_read());
-        }
-        if request.path != "/metrics" {
-            return Err(Answer::refusal(404, "only /metrics is here"));
-        }
-        let asked = Instant::now();
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let will_do = |(made, text): &&(Instant, Arc<Vec<String>>)| {
-            *made > asked || Arc::strong_count(text) > 1 && made.elapsed() < SHARED
-        };
-        if let Some((_, text)) = last.as_ref().filter(will_do) {
-            return Ok(Answer::shared(KIND, Arc::clone(text)));
-        }
-        let patience = self.scrape.patience.min(patience_of(request));
-        let (text, failures) = self.scrape.text(patience);
-        failures.iter().for_each(|failure| complain!("{failure}"));
-        let text = Arc::new(text);
-        *last = Some((Instant::now(), Arc::clone(&text)));
-        Ok(Answer::shared(KIND, text))
     }
 }
 
@@ -134,19 +97,42 @@ fn patience_of(request: &Request) -> Duration {
     })
 }
 
-/// Which metrics are wanted, and of which servers.
-struct Scrape {
+/// The servers, and what is wanted of them.
+struct Exporter {
     servers: Vec<Server>,
     patience: Duration,
-    /// The tubes.
-    tubes: Patterns,
-    /// How many of them at most: those in trouble first, and then the largest.
-    most: Option<usize>,
-    /// Whether to ask about the next ready job of each tube.
-    age: bool,
+    wanted: Metrics,
+    /// The text that was served last, and when it was made.
+    last: Mutex<Option<(Instant, Arc<Vec<String>>)>>,
 }
 
-impl Scrape {
+impl Exporter {
+    /// Serves the metrics, and nothing else. They may be a large text: it is made once at a
+    /// time, and whoever asked before it was made, or while another client still reads it,
+    /// gets the same.
+    fn answer(&self, request: &Request) -> Result<Answer, Answer> {
+        if request.method != "GET" {
+            return Err(Answer::only_to_be_read());
+        }
+        if request.path != "/metrics" {
+            return Err(Answer::refusal(404, "only /metrics is here"));
+        }
+        let asked = Instant::now();
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let will_do = |(made, text): &&(Instant, Arc<Vec<String>>)| {
+            *made > asked || Arc::strong_count(text) > 1 && made.elapsed() < SHARED
+        };
+        if let Some((_, text)) = last.as_ref().filter(will_do) {
+            return Ok(Answer::shared(KIND, Arc::clone(text)));
+        }
+        let patience = self.patience.min(patience_of(request));
+        let (text, failures) = self.text(patience);
+        failures.iter().for_each(|failure| complain!("{failure}"));
+        let text = Arc::new(text);
+        *last = Some((Instant::now(), Arc::clone(&text)));
+        Ok(Answer::shared(KIND, text))
+    }
+
     /// The metrics, with a label for each server, and why servers gave none.
     fn text(&self, patience: Duration) -> (Vec<String>, Vec<Failure>) {
         let until = Instant::now() + patience;
@@ -173,34 +159,26 @@ impl Scrape {
 
     fn tell(&self, server: &Server, until: Instant, told: &mut Exposition) -> Outcome<()> {
         let mut client = Client::connect_until(&server.address, until)?;
+        let Metrics { age, most, .. } = self.wanted;
         let (mut of_server, mut tubes) = (Facts::default(), BTreeMap::new());
-        Sample::each(&mut client, &self.tubes, self.age, |sample| {
+        let patterns = Patterns(self.wanted.tubes.clone());
+        Sample::each(&mut client, &patterns, age, |sample| {
             let mut known = Known::default();
             known.take(Duration::ZERO, sample);
             of_server = known.server.facts;
-            match self.most {
-                Some(_) => tubes.extend(known.tubes),
-                None => known
-                    .tubes
-                    .iter()
-                    .for_each(|(name, tube)| told.tube(name, tube, self.age)),
+            tubes.extend(known.tubes);
+            if most.is_none() {
+                let some = std::mem::take(&mut tubes);
+                some.iter()
+                    .for_each(|(name, tube)| told.tube(name, tube, age));
             }
         })?;
         told.server(&of_server);
-        for (name, tube) in worst(&tubes, self.most.unwrap_or(0)) {
-            told.tube(name, tube, self.age);
+        for (name, tube) in worst_first(&tubes).into_iter().take(Count::most(most)) {
+            told.tube(name, tube, age);
         }
         Ok(())
     }
-}
-
-/// Up to `most` tubes: those in trouble first, and then the largest.
-fn worst(tubes: &BTreeMap<TubeName, Tube>, most: usize) -> Vec<(&TubeName, &Tube)> {
-    let jobs = |facts: &Facts| facts.jobs().iter().sum::<u64>();
-    let mut tubes: Vec<_> = tubes.iter().collect();
-    tubes.sort_by_key(|(_, tube)| Reverse((tube.severity(), jobs(tube.facts()))));
-    tubes.truncate(most);
-    tubes
 }
 
 /// The text of all servers: each metric, with its help, and its samples.
@@ -371,7 +349,7 @@ mod tests {
         known.take(Duration::ZERO, sample);
         let mut told = Exposition::new("");
         told.server(&known.server.facts);
-        for (name, tube) in worst(&known.tubes, most) {
+        for (name, tube) in worst_first(&known.tubes).into_iter().take(most) {
             told.tube(name, tube, false);
         }
         in_order(vec![told]).concat()

@@ -3,12 +3,11 @@
 use crate::command::{Invocation, Run, Tubes};
 use crate::failure::{Failure, Outcome, Status};
 use crate::remote::trouble::sentences;
-use crate::remote::{Client, Facts, Known, Patterns, Refusal, State};
+use crate::remote::watch::worst_first;
+use crate::remote::{Client, Facts, Known, Patterns, Refusal};
 use crate::text::counted;
-use beanpole::protocol::TubeName;
 use clap::Args;
 use serde::Serialize;
-use std::cmp::Reverse;
 
 #[derive(Args)]
 pub struct Why {
@@ -56,7 +55,9 @@ fn ask(client: &mut Client, patterns: &Patterns) -> Outcome<Told> {
     let known = Known::of(client, names.is_empty())?;
     let server = of_server(&known.server.facts);
     if names.is_empty() {
-        names = troubled(&known);
+        let all = worst_first(&known.tubes).into_iter();
+        let troubled = all.take_while(|(_, tube)| tube.severity() > 0);
+        names = troubled.map(|(name, _)| name.clone()).collect();
         more = names.split_off(names.len().min(TUBES)).len();
     }
     let mut tubes = Vec::new();
@@ -135,16 +136,4 @@ fn keys_are_full(stats: &Facts) -> bool {
     const LONGEST: u64 = 800;
     let most = stats.number("max-memory") / 4;
     most > 0 && stats.number("unique-keys-memory") + LONGEST > most
-}
-
-/// The tubes that are in trouble, the worst first; of those in the same trouble,
-/// the one with the most jobs.
-fn troubled(known: &Known) -> Vec<TubeName> {
-    let all = known.tubes.iter().map(|(name, tube)| {
-        let jobs = tube.facts().jobs_in(&[State::Ready, State::Buried]);
-        (tube.severity(), jobs, name)
-    });
-    let mut tubes: Vec<_> = all.filter(|(severity, ..)| *severity > 0).collect();
-    tubes.sort_by_key(|(severity, jobs, _)| Reverse((*severity, *jobs)));
-    tubes.into_iter().map(|(.., name)| name.clone()).collect()
 }

@@ -511,6 +511,14 @@ const RESERVE: usize = 1;
 const DELETE: usize = 2;
 const TIMEOUTS: usize = RATES.len() - 1;
 
+/// Tubes, the worst first; of those in the same trouble, the largest.
+pub fn worst_first(tubes: &BTreeMap<TubeName, Tube>) -> Vec<(&TubeName, &Tube)> {
+    let jobs = |tube: &Tube| tube.facts().jobs().iter().sum::<u64>();
+    let mut tubes: Vec<_> = tubes.iter().collect();
+    tubes.sort_by_key(|(_, tube)| Reverse((tube.severity(), jobs(tube))));
+    tubes
+}
+
 /// The tubes of these servers that are wanted, by a column: those with the
 /// largest figures first, and among equals by name. Without a column they come
 /// by name alone.

@@ -37,13 +37,6 @@ pub struct Held {
     failures: u32,
 }
 
-/// A job that the server has given us.
-pub struct Given {
-    pub job: Job,
-    /// When we asked for it.
-    pub asked: Instant,
-}
-
 /// What ties the job to us.
 enum Link {
     /// The connection that has reserved it.
@@ -68,10 +61,14 @@ pub const PRECEDENCE: Duration = Duration::from_millis(500);
 const ATTEMPT: Duration = Duration::from_secs(2);
 
 impl Held {
-    /// Takes over a job that this connection has just reserved, and asks for its facts, if
-    /// they are not known.
-    pub fn new(common: &'static Common, client: Client, given: Given) -> Outcome<Held> {
-        let Given { mut job, asked } = given;
+    /// Takes over a job that this connection has just reserved, after it was asked for at
+    /// this moment, and asks for its facts, if they are not known.
+    pub fn new(
+        common: &'static Common,
+        client: Client,
+        mut job: Job,
+        asked: Instant,
+    ) -> Outcome<Held> {
         if let Some(facts) = job.facts.take()
             // It was reserved after that moment, so our lease is not too long.
             && asked.elapsed() < Duration::from_secs(facts.ttr.0.into()) / 3

@@ -18,13 +18,13 @@ mod process;
 use crate::command::{Invocation, Run};
 use crate::failure::{Failure, Outcome, Status, plain};
 use crate::remote::address::ADDRESS_VARIABLE;
-use crate::remote::{Address, Client, Event, Facts, Pattern, Patterns, Server, client};
+use crate::remote::{Address, Client, Event, Facts, Job, Pattern, Patterns, Server, client};
 use crate::signals::{Calls, SIGCHLD, SIGHUP, SIGINT, SIGTERM, heeded, wait_for};
 use crate::text::output::complain;
 use crate::values::{Count, parse};
 use beanpole::protocol::Seconds;
 use clap::{Args, ValueHint, value_parser};
-use held::{Given, Held, PRECEDENCE};
+use held::{Held, PRECEDENCE};
 use process::Process;
 use rustix::process::Signal;
 use std::ffi::{OsStr, OsString};
@@ -322,18 +322,19 @@ impl Slot {
     /// Works until the run ends. An error means that the slot cannot go on.
     fn run(mut self) -> Outcome<()> {
         while self.common.may_begin()
-            && let Some((client, given)) = self.reserve()?
+            && let Some((client, job, asked)) = self.reserve()?
         {
-            self.work_on(client, given)?;
+            self.work_on(client, job, asked)?;
         }
         Ok(())
     }
 
-    /// The next job, with the connection that holds it. `None` ends the slot.
-    fn reserve(&mut self) -> Outcome<Option<(Client, Given)>> {
+    /// The next job, with the connection that holds it and the time when it was asked for.
+    /// `None` ends the slot.
+    fn reserve(&mut self) -> Outcome<Option<(Client, Job, Instant)>> {
         while !self.common.stops() {
             match self.try_to_reserve() {
-                Ok(Some(job)) => return Ok(self.client.take().map(|client| (client, job))),
+                Ok(Some(given)) => return Ok(Some(given)),
                 Ok(None) if self.common.options.all => break,
                 Ok(None) => {}
                 Err(Failure::Unreachable(reason) | Failure::Missing(reason))
@@ -348,7 +349,7 @@ impl Slot {
     }
 
     /// Waits for a job for a while, or until the run is to stop.
-    fn try_to_reserve(&mut self) -> Outcome<Option<Given>> {
+    fn try_to_reserve(&mut self) -> Outcome<Option<(Client, Job, Instant)>> {
         let common = self.common;
         while common.is_adrift() && !common.stops() {
             self.rest(LOOK);
@@ -375,13 +376,13 @@ impl Slot {
                     continue;
                 }
             };
-            let given = client::job(&line, reply)?;
-            if given.is_none() {
-                // A pattern may mean more tubes by now.
-                common.watch(&mut client)?;
+            if let Some(job) = client::job(&line, reply)? {
+                return Ok(Some((client, job, asked)));
             }
+            // A pattern may mean more tubes by now.
+            common.watch(&mut client)?;
             self.client = Some(client);
-            return Ok(given.map(|job| Given { job, asked }));
+            return Ok(None);
         }
         // The connection is closed. If a job is on its way to us, the server
         // makes it ready again.
@@ -405,10 +406,10 @@ impl Slot {
         }
     }
 
-    fn work_on(&mut self, client: Client, given: Given) -> Outcome<()> {
-        let id = given.job.id;
+    fn work_on(&mut self, client: Client, job: Job, asked: Instant) -> Outcome<()> {
+        let id = job.id;
         let address = client.address.clone();
-        let mut held = match Held::new(self.common, client, given) {
+        let mut held = match Held::new(self.common, client, job, asked) {
             Ok(held) => held,
             Err(failure) => {
                 self.common.state().begun -= 1;

@@ -19,7 +19,7 @@ use rustix::process::{
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{self, ErrorKind, Seek, Write};
+use std::io::{self, Seek, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -94,21 +94,18 @@ pub fn find(program: &OsStr) -> io::Result<()> {
             .map(|folder| folder.join(program))
             .collect(),
     };
-    let mut found = Err(Errno::NOENT.into());
-    for place in places {
-        let may_run = access(&place, Access::EXEC_OK);
-        match may_run
-            .map_err(io::Error::from)
-            .and_then(|()| place.metadata())
-        {
-            Ok(there) if there.is_file() => return Ok(()),
-            Ok(_) => found = Err(Errno::ACCESS.into()),
-            Err(error)
-                if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {}
-            Err(error) => found = Err(error),
-        }
+    let may_run = |place: &PathBuf| place.is_file() && access(place, Access::EXEC_OK).is_ok();
+    if places.iter().any(may_run) {
+        return Ok(());
     }
-    found
+    // What is there may not be run.
+    let is_there = places.iter().any(|place| place.exists());
+    let why = if is_there {
+        Errno::ACCESS
+    } else {
+        Errno::NOENT
+    };
+    Err(why.into())
 }
 
 /// Reaps processes that have come to us because their parent has ended: all come to
