@@ -1,7 +1,7 @@
 //! `binlog repair` and `export7`: what damage leaves, and what the other server reads.
 
 pub use beanpole::binlog::{Record, storage};
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use support::session::{Scene, servers};
@@ -88,21 +88,6 @@ fn a_server_starts_on_the_directory_that_repair_writes() {
     }
 }
 
-/// As the command leaves it that is killed.
-#[test]
-fn what_a_killed_repair_has_left_is_named() {
-    let scene = written_by_ours();
-    scene.tell(
-        "
-        $ mkdir new.part; beanpole binlog repair jobs new; beanpole binlog export7 jobs new/
-        ! beanpole binlog: new.part is left from such a command that did not end: remove it first
-        ! beanpole binlog: new.part is left from such a command that did not end: remove it first
-        [4]
-        $ rmdir new.part; beanpole binlog repair jobs new
-        6",
-    );
-}
-
 /// The server that reads them may not be root.
 #[test]
 fn what_root_saves_belongs_to_the_owner_of_the_directory() {
@@ -182,23 +167,6 @@ fn verify_names_a_job_whose_put_record_is_lost() {
 }
 
 #[test]
-fn verify_does_not_report_a_torn_tail_as_damage() {
-    let scene = written_by_ours();
-    // A record that was begun, and never finished.
-    let path = scene.folder.join("jobs/segment.1");
-    let mut bytes = fs::read(&path).expect("a file");
-    let end = bytes.iter().rposition(|byte| *byte != 0).expect("records") + 1;
-    bytes[end..end + 30].fill(7);
-    fs::write(&path, bytes).expect("a file");
-    scene.tell(
-        "
-        $ beanpole binlog verify jobs
-        <any> bytes were never finished: a server drops them
-        sound: 1 file<any>",
-    );
-}
-
-#[test]
 fn verify_calls_a_log_damaged_whose_newest_file_was_cut_short() {
     let scene = written_by_ours();
     let path = scene.folder.join("jobs/segment.1");
@@ -232,102 +200,6 @@ fn a_directory_that_nobody_can_write_to_is_read() {
         $ mkdir disk; unshare -m sh -c 'mount -t tmpfs tmp disk; beanpole binlog repair jobs disk; beanpole binlog repair jobs disk/new'
         6
         ! beanpole binlog: disk is a mount point: name a directory in it",
-    );
-}
-
-/// The rest of a log is saved where a name is taken by something else.
-#[test]
-fn repair_saves_the_rest_where_a_segment_is_no_file() {
-    let scene = of_several_segments();
-    scene.tell(
-        "
-        $ rm jobs/segment.2; mkdir jobs/segment.2; beanpole binlog verify jobs 2> error | head -n 1
-        cannot open segment.2 in the binlog directory: it is no regular file",
-    );
-    let (saved, _) = scene.said("beanpole binlog repair jobs new 2> error; ls -d new*");
-    let (saved, left) = saved.split_once('\n').expect("a number");
-    let saved: u32 = saved.parse().expect("a number");
-    assert!((240..300).contains(&saved));
-    assert_eq!(left, "new\n", "nothing is left of the work");
-}
-
-/// A log of several segments with 300 jobs, whose server has ended.
-fn of_several_segments() -> Scene {
-    let options = ["-b", "jobs", "-f", "0", "-s", "4096", "-z", "100"];
-    let mut scene = Scene::start(&program("beanpoled"), &options);
-    scene.tell("$ seq 300 | beanpole put -q -l");
-    scene.end();
-    scene.tell("$ beanpole binlog verify jobs\nsound: <any> 300 jobs live");
-    scene
-}
-
-/// What `verify` says of the log must have this line. Returns how many jobs live.
-fn live(scene: &Scene, flaw: &str) -> u64 {
-    let (said, _) = scene.said("beanpole binlog verify jobs");
-    assert!(said.contains(flaw), "no {flaw} in {said}");
-    let live = said
-        .trim_end()
-        .strip_suffix(" jobs live")
-        .expect("a number");
-    live.rsplit(' ')
-        .next()
-        .and_then(|live| live.parse().ok())
-        .expect("a number")
-}
-
-#[test]
-fn verify_continues_after_a_lost_header_and_a_truncated_file() {
-    let scene = of_several_segments();
-    damage(&scene, "jobs/segment.2", 10);
-    // The records of both files are there.
-    let flaw =
-        "segment.2 at offset 0: 44 bytes cannot be read: the checksum of its header is wrong\n";
-    assert_eq!(live(&scene, flaw), 300);
-    let scene = of_several_segments();
-    let file = OpenOptions::new()
-        .write(true)
-        .open(scene.folder.join("jobs/segment.2"));
-    file.and_then(|file| file.set_len(1000)).expect("a file");
-    let flaw = " bytes cannot be read: the file ends where its records go on to ";
-    assert!((260..=285).contains(&live(&scene, flaw)));
-}
-
-#[test]
-fn verify_and_repair_continue_after_a_missing_segment() {
-    let scene = of_several_segments();
-    let newest = scene.out("ls -v jobs | grep segment.[0-9] | tail -n 1");
-    for name in ["segment.2", newest.trim()] {
-        fs::rename(
-            scene.folder.join("jobs").join(name),
-            scene.folder.join("away"),
-        )
-        .expect("a file");
-        assert!((240..300).contains(&live(
-            &scene,
-            &format!("{name} is missing though jobs in it are needed\n")
-        )));
-        scene.tell("$ beanpole binlog repair jobs new.$$ > out 2> error\n[1]");
-        fs::rename(
-            scene.folder.join("away"),
-            scene.folder.join("jobs").join(name),
-        )
-        .expect("a file");
-    }
-    scene.tell(
-        "
-        $ rm $(ls jobs/* | grep '[.][0-9]*$'); beanpole binlog verify jobs 2> error
-        all segments are missing, though segment.spare<any> shows that there were some
-        damaged: 0 files, 0 records, 0 jobs live
-        [1]
-        $ head -c 4096 /dev/zero > jobs/segment.7; beanpole binlog verify jobs 2> error
-        segment.7 at offset 0: 44 bytes cannot be read: it does not begin like a binlog segment
-        damaged: 1 file, 0 records, 0 jobs live
-        [1]
-        $ beanpole binlog repair jobs new 2> error
-        0
-        [1]
-        $ beanpole binlog verify new
-        sound: <any> 0 jobs live",
     );
 }
 
@@ -405,62 +277,4 @@ fn export7_loses_no_job_that_its_server_can_take() {
             "-z {size}"
         );
     }
-}
-
-#[test]
-fn pauses_are_counted_shown_and_repaired_and_export7_names_those_that_it_leaves_out() {
-    let mut scene = Scene::start(&program("beanpoled"), &["-b", "jobs"]);
-    scene.tell(
-        "
-        $ beanpole put -q -t mail one; beanpole put -q -t fax two
-        $ beanpole pause mail fax 1000; beanpole pause fax 0; beanpole pause default 2000",
-    );
-    scene.end();
-    scene.tell(
-        r#"
-        $ beanpole binlog verify jobs
-        sound: <any> records, 2 jobs live, 2 pauses
-        $ beanpole binlog cat jobs | grep -o '"record":"pause".*'
-        "record":"pause","tube":"mail","length":1000,"until-ns":<number>}
-        "record":"pause","tube":"fax","length":1000,"until-ns":<number>}
-        "record":"pause","tube":"fax","length":0,"until-ns":0}
-        "record":"pause","tube":"default","length":2000,"until-ns":<number>}
-        $ beanpole binlog repair jobs new; beanpole binlog verify new
-        2
-        sound: <any> records, 2 jobs live, 2 pauses
-        $ beanpole binlog export7 jobs old
-        2
-        ! beanpole binlog: beanstalkd keeps no pauses: pause these again: default, mail"#,
-    );
-    let new = scene.folder.join("new");
-    let server = Server::start(["-b", new.to_str().expect("letters")]);
-    Scene::at(server.port()).tell(
-        "
-        $ beanpole tubes -j | grep -o 'pause.:[0-9]*'
-        pause\":2000
-        pause\":0
-        pause\":1000",
-    );
-}
-
-#[test]
-fn export7_names_the_options_that_beanstalkd_does_not_know() {
-    let mut scene = Scene::start(&program("beanpoled"), &["-b", "jobs"]);
-    scene.tell(
-        "
-        $ beanpole put -q --unique a:1h one; beanpole put -q --limit b:2 --tries 3 two; beanpole put -q three
-        $ beanpole delete 1
-        $ beanpole put -q --unique c four",
-    );
-    scene.end();
-    scene.tell(
-        r#"
-        $ beanpole binlog verify jobs
-        <any> records, 3 jobs live
-        $ beanpole binlog cat jobs | grep -o '"options":"con.*"tries-failed":[0-9]*'
-        "options":"con:b:2 try:3","tries-failed":0
-        $ beanpole binlog export7 jobs new
-        3
-        ! beanpole binlog: beanstalkd knows no options of a put: 2 of the jobs lose theirs (idp, con, try), and 1 keys of deleted jobs are no longer taken"#,
-    );
 }

@@ -9,7 +9,6 @@ mod clients;
 mod completion;
 mod console;
 mod forged;
-mod full_disk;
 mod holding;
 mod hostile;
 mod lost_connection;

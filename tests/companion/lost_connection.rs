@@ -125,13 +125,6 @@ fn put_reports_how_far_it_got_when_the_server_is_lost() {
 }
 
 #[test]
-fn put_goes_to_the_first_server_that_answers() {
-    on_each_server(&[], |scene| {
-        scene.tell("$ beanpole put -a 1 -a $PORT first\n1");
-    });
-}
-
-#[test]
 fn work_connects_to_the_first_server_that_answers() {
     on_each_server(&[], |mut scene| {
         let (frozen, other) = (Scene::ours(), Scene::ours());
@@ -147,19 +140,5 @@ fn work_connects_to_the_first_server_that_answers() {
         other.tell("$ beanpole put -q y");
         work.log_line(&second);
         assert_eq!(ended(work).0, Some(0));
-    });
-}
-
-#[test]
-fn no_command_waits_for_a_silent_server_longer_than_its_timeout() {
-    on_each_server(&[], |scene| {
-        scene.signal(Signal::SIGSTOP);
-        for command in ["raw stats", "tubes", "move a b", "ls"] {
-            let name = command.split(' ').next().expect("a word");
-            scene.tell(&format!(
-                "$ beanpole --timeout 0.1 {command}\n! beanpole {name}: <any>: no reply within 0.1 s: it hangs, or has as many connections as it takes\n[3]"
-            ));
-        }
-        scene.signal(Signal::SIGCONT);
     });
 }

@@ -124,23 +124,6 @@ fn release_and_kick_job_with_wait_act_when_the_worker_releases_the_job() {
 }
 
 #[test]
-fn bury_with_wait_reports_a_job_that_stays_reserved() {
-    on_each_server(&[], |scene| {
-        scene.tell("$ beanpole put -q -t mail one");
-        let _held = worker(&scene);
-        scene.tell(
-            "
-            $ beanpole bury 9 --wait 50ms
-            ! beanpole bury: there is no job 9
-            [1]
-            $ beanpole bury 1 --wait 50ms
-            ! beanpole bury: job 1 is reserved by another connection, and only that may act on it
-            [1]",
-        );
-    });
-}
-
-#[test]
 fn delete_with_wait_takes_a_job_from_a_worker_that_touches_it() {
     let scene = Scene::ours();
     scene.tell("$ beanpole put -q -t mail one");

@@ -9,8 +9,8 @@
 //! ```
 //!
 //! The output is a pattern: `<number>`, `<hex>`, `<text>` (without quotes) and `<any>`
-//! stand for what varies, `...` for any number of lines, and PORT for the port of the
-//! server. Bytes that are not text are written as in Rust. `⊣` follows output that does
+//! stand for what varies, `...` for any number of lines, PORT for the port of the
+//! server, and OTHER for that of another server. Bytes that are not text are written as in Rust. `⊣` follows output that does
 //! not end its last line. Lines that begin with `# ` are comments.
 
 use crate::story::lines_fit;
@@ -44,6 +44,8 @@ pub struct Scene {
     /// Its port, while it does not run.
     reserved: Option<Port>,
     command: Command,
+    /// Another server, whose address the shell knows as `$OTHER`.
+    other: Option<Server>,
 }
 
 impl Scene {
@@ -63,6 +65,7 @@ impl Scene {
             server,
             reserved,
             command,
+            other: None,
         };
         scene.start_again();
         scene
@@ -82,7 +85,14 @@ impl Scene {
             server: None,
             reserved: None,
             command,
+            other: None,
         }
+    }
+
+    /// Starts another server beside this one.
+    pub fn start_other(&mut self, program: &Path, options: &[String]) {
+        let options = options.iter().map(String::as_str);
+        self.other = Some(Server::launch(program, options));
     }
 
     pub fn start_again(&mut self) {
@@ -145,6 +155,8 @@ impl Scene {
         shell.env("PATH", path.expect("a path without colons"));
         shell.env("BEANPOLE_ADDR", self.address());
         shell.env("PORT", self.port.to_string());
+        let others = self.other.iter().map(|other| other.port());
+        shell.envs(others.map(|port| ("OTHER", format!("127.0.0.1:{port}"))));
         for name in ["HOME", "TMPDIR"] {
             shell.env(name, self.folder.path());
         }
@@ -180,7 +192,10 @@ impl Scene {
     /// What comes back when this is typed, as in a session.
     pub fn answer(&self, commands: &str) -> String {
         let output = self.output(commands);
-        told(&output).replace(&self.port.to_string(), "PORT")
+        let answer = told(&output).replace(&self.port.to_string(), "PORT");
+        self.other.iter().fold(answer, |answer, other| {
+            answer.replace(&other.port().to_string(), "OTHER")
+        })
     }
 
     /// Plays a session.
