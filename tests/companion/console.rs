@@ -123,23 +123,6 @@ fn the_files_of_the_page_have_a_strict_content_security_policy() {
 }
 
 #[test]
-fn head_is_answered_like_get_without_a_body() {
-    let scene = Scene::ours();
-    let console = Console::start(&scene, "");
-    for (path, expected) in [("/", "200"), ("/style.css", "200"), ("/no", "404")] {
-        let request = format!("HEAD {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
-        let head = http(console.port, &request);
-        assert_eq!(status(&head), expected, "{path}");
-        let got = console.get(path);
-        assert_eq!(
-            got.split_once("\r\n\r\n").expect("a head").0,
-            head.trim_end(),
-            "{path}"
-        );
-    }
-}
-
-#[test]
 fn an_unknown_host_name_is_refused() {
     let scene = Scene::ours();
     let console = Console::start(&scene, "--host queue.example");

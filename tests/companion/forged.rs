@@ -2,18 +2,15 @@
 //! forge one. No program panics, and on what `repair` and `export7` make of it, a server
 //! starts.
 
-use crate::binlog::storage::Storage;
 use crate::disk::Random;
-use crate::model::{Opened, SIZE, recover};
+use crate::model::{Opened, SIZE};
+use crate::support::{beanpole, saved, start_in, storage};
 use beanpole::binlog::format::Header;
-use beanpole::binlog::{Error, SyncMode, lock, recovery};
+use beanpole::binlog::{SyncMode, recovery};
 use beanpole::engine::{Config, Engine, StoredJob, StoredState, Time};
 use beanpole::protocol::{Framer, JobId};
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
-use std::sync::Arc;
-use support::program;
 
 /// The CRC of gzip, continued from an earlier one, as beanpole-binlog(5) says it.
 fn crc(before: u32, bytes: &[u8]) -> u32 {
@@ -113,38 +110,6 @@ fn record(random: &mut Random) -> Vec<u8> {
     record
 }
 
-fn beanpole(words: &[&str], directory: &Path) -> Output {
-    let mut command = Command::new(program("beanpole"));
-    let output = command.arg("binlog").args(words).current_dir(directory);
-    let output = output.output().expect("it runs");
-    let code = output.status.code();
-    assert!(code.is_some_and(|code| code <= 4), "{words:?}: {output:?}");
-    output
-}
-
-fn storage(directory: &Path) -> Arc<dyn Storage> {
-    // A child that another test has just forked has the lock, too, until it begins its program.
-    lock(directory, true).expect("a directory").0
-}
-
-fn start(directory: &Path) -> Result<Opened, Error> {
-    recover(storage(directory), SyncMode::Never, SIZE)
-}
-
-/// What a command has saved, if it has: as many jobs as it says, and what a server finds.
-fn saved(command: &str, directory: &Path) -> Option<Opened> {
-    let output = beanpole(&[command, "old", command], directory);
-    let count = String::from_utf8_lossy(&output.stdout)
-        .trim()
-        .parse::<usize>();
-    let count = count.ok()?;
-    let opened = start(&directory.join(command));
-    let opened = opened.unwrap_or_else(|error| panic!("{command}: {error}"));
-    let live = opened.jobs.values().filter(|job| !job.is_deleted());
-    assert_eq!(live.count(), count, "{command}");
-    Some(opened)
-}
-
 /// Whether there are more ids, and positions of buried jobs, than a server ever gives: a
 /// forger may have used them up.
 fn has_numbers_left(opened: &Opened) -> bool {
@@ -212,7 +177,7 @@ fn a_forged_log_with_right_checksums_misleads_no_program() {
         let are_numbers_left = repaired.as_ref().is_none_or(has_numbers_left);
         let repaired = repaired.map(|opened| (opened.jobs, opened.next_id));
         saved("export7", directory.path());
-        let opened = start(&old);
+        let opened = start_in(&old);
         assert!(
             opened.is_ok() || !is_sound,
             "seed {seed}: {:?}",

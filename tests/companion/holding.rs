@@ -1,11 +1,8 @@
 //! `work` keeps its jobs while servers restart, come late, stall and take jobs back.
 
-use super::support::{PATIENT, ended, group_exists, listen, on_each_server, scripted};
+use super::support::{PATIENT, ended, group_exists, on_each_server, scripted};
 use nix::sys::signal::Signal;
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
-use std::thread;
-use std::time::{Duration, Instant};
 use support::eventually;
 use support::session::Scene;
 
@@ -36,23 +33,6 @@ fn work_waits_for_a_server_and_reports_once_why_all_slots_wait() {
 }
 
 #[test]
-fn work_touches_a_job_while_its_command_runs() {
-    on_each_server(&[], |scene| {
-        scene.tell("$ beanpole put -q -r 1 slow");
-        let worker = scene.begin(&format!("beanpole work -n 1 -- {PATIENT}"));
-        let mut client = scene.connect();
-        // These take longer than its time to run.
-        eventually("six touches", || client.count("cmd-touch") >= 6);
-        scene.write("go", "");
-        assert_eq!(ended(worker), (Some(0), String::new()));
-        assert_eq!(
-            client.count("job-timeouts") + client.count("current-jobs-ready"),
-            0
-        );
-    });
-}
-
-#[test]
 fn a_command_may_finish_when_a_restarted_server_has_lost_its_job() {
     on_each_server(&[], |mut scene| {
         scene.tell("$ beanpole put -r 100 -q precious");
@@ -68,9 +48,8 @@ fn a_command_may_finish_when_a_restarted_server_has_lost_its_job() {
     });
 }
 
-/// A command and what it started end when the server answers so, or not, as the worker
-/// wants to keep its job.
-fn ends_for_this_reason(answer: &'static str, reason: &str) {
+#[test]
+fn a_command_and_its_children_end_when_the_job_is_taken_back() {
     let (port, server) = scripted(vec![
         (
             "list-tube-stats 18446744073709551615 1",
@@ -82,7 +61,7 @@ fn ends_for_this_reason(answer: &'static str, reason: &str) {
             "OK 76\r\n---\nid: 5\ntube: a\nstate: reserved\npri: 0\nage: 0\ndelay: 0\nttr: 2\nreserves: 1\n\r\n",
         ),
         ("touch 5", "TOUCHED\r\n"),
-        ("touch 5", answer),
+        ("touch 5", "NOT_FOUND\r\n"),
     ]);
     let scene = Scene::at(port);
     scene.write(
@@ -91,21 +70,10 @@ fn ends_for_this_reason(answer: &'static str, reason: &str) {
     );
     let worker = scene.begin("beanpole work -n 1 --all --grace 0 -- sh stubborn");
     let group = scene.wait_for_file("pid");
-    let said = format!("beanpole work: job 5 of a: {reason}; the command was ended");
-    assert_eq!(ended(worker), (Some(1), said));
+    let said = "beanpole work: job 5 of a: the server took it back; the command was ended";
+    assert_eq!(ended(worker), (Some(1), said.into()));
     eventually("the whole group to be gone", || !group_exists(&group));
     server.join().expect("no surprise");
-}
-
-#[test]
-fn a_command_and_its_children_end_when_the_job_is_taken_back() {
-    ends_for_this_reason("NOT_FOUND\r\n", "the server took it back");
-}
-
-#[test]
-fn a_command_and_its_children_end_when_the_time_to_run_is_over() {
-    let reason = "its time to run was over before the server could be reached";
-    ends_for_this_reason("", reason);
 }
 
 #[test]
@@ -204,41 +172,4 @@ fn a_job_outlives_a_restart_of_the_server_which_counts_as_no_try() {
             [1]",
         );
     });
-}
-
-#[test]
-fn work_waits_before_it_asks_a_server_again_that_answers_nonsense() {
-    let (listener, port) = listen();
-    let server = thread::spawn(move || {
-        let facts =
-            "id: 1\ntube: default\nstate: ready\npri: 0\nage: 0\ndelay: 0\nttr: 60\nreserves: 0\n";
-        let facts = format!("OK {}\r\n{facts}\r\n", facts.len());
-        let mut deletes = Vec::new();
-        while deletes.len() < 3 {
-            let (mut stream, _) = listener.accept().expect("a client");
-            let lines = BufReader::new(stream.try_clone().expect("a copy")).lines();
-            for line in lines {
-                let line = line.expect("a line");
-                let answer = match line.split(' ').next().expect("a word") {
-                    "list-tube-stats" => "UNKNOWN_COMMAND\r\n",
-                    "reserve-with-timeout" | "reserve-job" => "RESERVED 1 1\r\nx\r\n",
-                    "stats-job" => &facts,
-                    "peek" => "FOUND 1 1\r\nx\r\n",
-                    "touch" => "TOUCHED\r\n",
-                    "delete" => {
-                        deletes.push(Instant::now());
-                        "NONSENSE\r\n"
-                    }
-                    _ => panic!("{line}"),
-                };
-                stream.write_all(answer.as_bytes()).expect("a client");
-            }
-        }
-        deletes
-    });
-    let worker = Scene::at(port).begin("beanpole work -n 1 -- true");
-    let deletes = server.join().expect("no surprise");
-    // The first attempt comes at once, and others do not.
-    assert!(deletes[2] - deletes[1] >= Duration::from_millis(500));
-    worker.kill();
 }

@@ -6,9 +6,11 @@ use super::screen::Screen;
 use super::support::{listen, on_each_server};
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread;
+use std::time::{Duration, Instant};
+use support::patience;
 use support::session::Scene;
 
 /// A server that gives `answer` to each line, and, if that announces more than it has,
@@ -110,7 +112,7 @@ fn no_command_writes_control_characters_of_a_server() {
 }
 
 #[test]
-fn bodies_and_replies_of_raw_are_escaped_on_a_terminal() {
+fn bodies_and_replies_are_escaped_on_a_terminal() {
     let found = |line: &str| match line {
         "use x" => format!("USING {EVIL}\r\n").into_bytes(),
         _ => format!("FOUND 1 {}\r\n{EVIL}\r\n", EVIL.len()).into_bytes(),
@@ -125,6 +127,7 @@ fn bodies_and_replies_of_raw_are_escaped_on_a_terminal() {
             "beanpole raw peek 1",
             r"\x1b]0;owned\x07\x1b[31m\u{9b}5m\u{202e}\u{2066}\u{200b}",
         ),
+        ("beanpole peek 1", r"\x1b]0;owned\x07\x1b[31m"),
     ] {
         Screen::start(&scene.shell(command), 120, 24).wait_for(expected);
     }
@@ -300,4 +303,23 @@ fn a_worker_outlives_statistics_that_are_none() {
         assert_eq!(said, "x", "{error}");
         assert!(error.contains("beanpole work: job 1: "), "{error}");
     }
+}
+
+#[test]
+fn work_waits_before_it_asks_a_server_again_that_answers_nonsense() {
+    let (tell, deletes) = mpsc::channel();
+    let scene = answering(move |line| match line.split(' ').next() {
+        Some("delete") => {
+            // Nobody waits for the times of more than three.
+            let (Ok(()) | Err(_)) = tell.send(Instant::now());
+            b"NONSENSE\r\n".to_vec()
+        }
+        Some("reserve-job") => b"RESERVED 1 1\r\nx\r\n".to_vec(),
+        Some("peek") => b"FOUND 1 1\r\nx\r\n".to_vec(),
+        _ => plain(line),
+    });
+    let _worker = scene.begin("beanpole work -n 1 -- true");
+    let [_, second, third] = [(); 3].map(|()| deletes.recv_timeout(patience()).expect("a delete"));
+    // The first attempt comes at once, and others do not.
+    assert!(third - second >= Duration::from_millis(500));
 }

@@ -2,19 +2,13 @@
 
 use super::support::{ended, http, http_port, listen, on_each_server, status};
 use companion::remote::trouble::TABLE;
-use nix::fcntl::{FcntlArg, OFlag, fcntl};
-use nix::sys::socket::{
-    AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, connect, listen as listen_to,
-    socket,
-};
+use nix::sys::socket::{Backlog, listen as listen_to};
 use std::collections::{HashMap, HashSet};
-use std::fs::{read_dir, read_to_string};
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::path::Path;
+use std::os::unix::net::{UnixListener, UnixStream};
 use support::session::Scene;
-use support::{Port, eventually, text_of};
+use support::{eventually, text_of};
 
 /// The series in a text that follows the rules of the format and its conventions, as
 /// `promtool check metrics` knows them.
@@ -102,34 +96,6 @@ fn metrics_follow_the_conventions_of_prometheus() {
 }
 
 #[test]
-fn metrics_replace_a_file_atomically_and_say_whether_the_server_is_up() {
-    on_each_server(&[], |scene| {
-        scene.tell(
-            r#"
-            $ beanpole put -q -t mail x; beanpole put -q -t post y
-            $ umask 022; echo 'what was there before' > file; beanpole metrics -o file; grep -e '_up{' -e tube_jobs_total file | grep -v '#'
-            beanstalk_tube_jobs_total{tube="default",server="127.0.0.1:PORT"} 0
-            beanstalk_tube_jobs_total{tube="mail",server="127.0.0.1:PORT"} 1
-            beanstalk_tube_jobs_total{tube="post",server="127.0.0.1:PORT"} 1
-            beanstalk_up{server="127.0.0.1:PORT"} 1
-            # All may read it, and nothing is left beside it.
-            $ stat -c %a file; ls -A
-            644
-            file
-            $ beanpole metrics -t post -t nobody | grep -o 'tube="[^"]*' | sort -u
-            tube="post
-            $ beanpole metrics -a 1 -o file
-            ! beanpole metrics: cannot connect to 127.0.0.1:1: Connection refused
-            [3]
-            $ beanpole metrics -a 1 2> error | cmp - file; sed 1,2d file
-            beanstalk_up{server="127.0.0.1:1"} 0
-            $ beanpole metrics -o nowhere/file 2> error
-            [4]"#,
-        );
-    });
-}
-
-#[test]
 fn the_alert_rules_and_the_dashboard_name_metrics_that_exist() {
     let scene = Scene::ours();
     scene.tell("$ beanpole put -q -t mail x");
@@ -197,30 +163,6 @@ fn each_kind_of_trouble_has_an_alert_and_each_alert_a_test() {
 }
 
 #[test]
-fn each_of_several_servers_has_a_label_and_the_number_of_tubes_is_bounded() {
-    on_each_server(&[], |scene| {
-        let (other, nobody) = (Scene::ours(), Port::reserve(0).expect("a free port"));
-        let dead = nobody.number;
-        scene.tell("$ beanpole put -q -t mail x; beanpole pause default 0");
-        let [one, two] = [&scene, &other].map(Scene::address);
-        let text = scene.out(&format!(
-            "beanpole metrics -a {one} -a {two} -a {dead} --tubes 1"
-        ));
-        let series = series(&text);
-        let up = |server: &str| series[&format!("beanstalk_up{{server=\"{server}\"}}")].as_str();
-        assert_eq!([up(&one), up(&format!("127.0.0.1:{dead}"))], ["1", "0"]);
-        let of = |server: &str, tube: &str| {
-            let name = format!(
-                "beanstalk_tube_current_jobs{{tube=\"{tube}\",state=\"ready\",server=\"{server}\"}}"
-            );
-            series.get(&name).map(String::as_str)
-        };
-        let found = [of(&one, "mail"), of(&two, "default"), of(&one, "default")];
-        assert_eq!(found, [Some("1"), Some("0"), None]);
-    });
-}
-
-#[test]
 fn metrics_are_served_by_http() {
     on_each_server(&[], |mut scene| {
         let served = scene.begin("beanpole metrics --listen 127.0.0.1:0 --host queue.example");
@@ -273,25 +215,33 @@ fn metrics_are_served_by_http() {
 }
 
 #[test]
-fn servers_are_asked_at_the_same_time() {
+fn servers_are_asked_at_the_same_time_and_once() {
     on_each_server(&[], |scene| {
+        scene.tell("$ beanpole put -q -t mail x");
         for (command, told) in [
             ("metrics", "beanstalk_up{server="),
             ("check", "BEANSTALK CRITICAL: "),
+            ("top -i 10ms", "3 mail "),
         ] {
             let (one, two) = (listen(), listen());
             let silent = format!("-a {} -a {} -a $PORT", one.1, two.1);
             let asking = scene.begin(&format!("beanpole --timeout 1h {command} {silent} >&2"));
+            let listeners = [one.0, two.0];
             // The second one is asked although the first one is silent.
-            let clients = [one.0, two.0].map(|listener| listener.accept().expect("a client"));
+            let clients = listeners
+                .each_ref()
+                .map(|listener| listener.accept().expect("a client"));
             drop(clients);
             let (_, said) = ended(asking);
-            let there = said.lines().find(|line| line.starts_with(told));
-            assert!(there.is_some(), "{said}");
+            assert!(said.lines().any(|line| line.starts_with(told)), "{said}");
             assert!(
                 said.contains(&format!("127.0.0.1:{}", scene.port)),
                 "{said}"
             );
+            for listener in listeners {
+                listener.set_nonblocking(true).expect("a listener");
+                assert!(listener.accept().is_err(), "no other question");
+            }
         }
     });
 }
@@ -323,37 +273,14 @@ fn a_server_that_hangs_is_given_up_before_the_scraper_gives_up() {
     });
 }
 
-/// A Unix socket in this folder that takes no further connection, as long as what is
-/// returned lives.
-fn full_queue(scene: &Scene) -> Vec<OwnedFd> {
-    let new = || {
-        socket(
-            AddressFamily::Unix,
-            SockType::Stream,
-            SockFlag::empty(),
-            None,
-        )
-    };
-    let path = scene.folder.join("full");
-    let address = UnixAddr::new(&path).expect("an address");
-    let hung = new().expect("a socket");
-    bind(hung.as_raw_fd(), &address).expect("bound");
-    listen_to(&hung, Backlog::new(0).expect("a number")).expect("listening");
-    let mut sockets = vec![hung];
-    loop {
-        let client = new().expect("a socket");
-        fcntl(&client, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).expect("not blocking");
-        if connect(client.as_raw_fd(), &address).is_err() {
-            return sockets;
-        }
-        sockets.push(client);
-    }
-}
-
 #[test]
 fn a_unix_socket_whose_queue_is_full_is_given_up_in_time() {
     let scene = Scene::ours();
-    let queue = full_queue(&scene);
+    let path = scene.folder.join("full");
+    let listener = UnixListener::bind(&path).expect("a new socket");
+    // Now its queue has room for one.
+    listen_to(&listener, Backlog::new(0).expect("a number")).expect("listening");
+    let queued = UnixStream::connect(&path).expect("a connection");
     scene.tell(
         "
         $ beanpole check -a unix:full --timeout 50ms
@@ -367,7 +294,7 @@ fn a_unix_socket_whose_queue_is_full_is_given_up_in_time() {
         beanstalk_up{server=\"127.0.0.1:PORT\"} 1
         beanpole metrics: cannot connect to unix:full: it takes none: it hangs, and its queue is full",
     );
-    drop(queue);
+    drop(queued);
 }
 
 #[test]
@@ -393,42 +320,4 @@ fn scrapes_at_the_same_time_share_one_text() {
         assert_eq!(text.matches("beanstalk_tube_jobs_total{").count(), 1001);
         assert_eq!(client.count("total-connections"), asked);
     });
-}
-
-#[test]
-fn scrapes_that_come_while_a_server_is_silent_ask_it_once() {
-    let (silent, port) = listen();
-    let served = Scene::ours().begin(&format!(
-        "beanpole --timeout 1h metrics -a {port} --listen 127.0.0.1:0"
-    ));
-    let metrics = http_port(&served);
-    let scrape = || {
-        let get = "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
-        let mut scraper = TcpStream::connect(("127.0.0.1", metrics)).expect("a connection");
-        scraper.write_all(get.as_bytes()).expect("a request");
-        scraper
-    };
-    let first = scrape();
-    let asked = silent.accept().expect("the question of the first");
-    let others = [scrape(), scrape(), scrape()];
-    // The thread of the first waits for the server, and the others for that thread.
-    let waits = format!("{} ", nix::libc::SYS_futex);
-    let is_waiting = |task: &Path| {
-        let call = read_to_string(task.join("syscall"));
-        call.is_ok_and(|call| call.starts_with(&waits))
-    };
-    let threads = format!("/proc/{}/task", served.pid());
-    let waiting = || {
-        let tasks = read_dir(&threads).expect("its threads").flatten();
-        tasks.filter(|task| is_waiting(&task.path())).count() == 4
-    };
-    eventually("all requests to have come", waiting);
-    drop(asked);
-    for mut scraper in others.into_iter().chain([first]) {
-        let mut text = String::new();
-        scraper.read_to_string(&mut text).expect("the text");
-        assert!(text.contains("\nbeanstalk_up{server="), "{text}");
-    }
-    silent.set_nonblocking(true).expect("a listener");
-    assert!(silent.accept().is_err(), "no other question");
 }

@@ -68,15 +68,6 @@ fn the_prompt_runs_each_of_several_pasted_lines() {
 }
 
 #[test]
-fn the_prompt_takes_the_options_of_a_put() {
-    let exchanges = [
-        ("put 0 0 60 5 try:3\r", "\nbody>"),
-        ("hello\r", "\nINSERTED 1\nPROMPT"),
-    ];
-    type_all(&Scene::ours(), &exchanges);
-}
-
-#[test]
 fn the_prompt_has_a_history_of_its_lines() {
     on_each_server(&[], |scene| {
         let mut screen = type_all(

@@ -27,26 +27,6 @@ fn reserve_does_not_delete_jobs_that_nobody_reads_from_the_pipe() {
 }
 
 #[test]
-fn a_closed_output_ends_the_program_silently_and_deletes_nothing() {
-    on_each_server(&[], |scene| {
-        scene.tell("$ beanpole put -q x");
-        let (reader, writer) = nix::unistd::pipe().expect("a pipe");
-        drop(reader);
-        let mut shell = scene.shell("exec beanpole reserve --delete");
-        let output = shell.stdout(writer).stderr(Stdio::piped()).spawn();
-        let output = output
-            .expect("a shell")
-            .wait_with_output()
-            .expect("our child");
-        assert_eq!(
-            (output.status.code(), &*output.stderr),
-            (Some(141), &b""[..])
-        );
-        scene.tell("$ beanpole reserve -w 0 -l\nx");
-    });
-}
-
-#[test]
 fn reserve_touches_jobs_until_a_slow_reader_has_read_them() {
     on_each_server(&[], |scene| {
         scene.tell("$ beanpole put -q -r 1 one two three");

@@ -2,8 +2,6 @@
 
 use super::support::{PATIENT, ended, group_exists, on_each_server};
 use nix::sys::signal::Signal;
-use std::env;
-use std::process::Command;
 use support::session::Scene;
 use support::{as_root, eventually};
 
@@ -88,17 +86,6 @@ fn a_worker_under_nohup_ignores_sighup() {
         scene.tell("$ beanpole put -q y");
         assert_eq!(ended(worker).0, Some(0));
     });
-}
-
-/// These tests may be started with nohup, or in the background of a script.
-#[test]
-fn tests_of_signals_pass_when_the_caller_ignores_signals() {
-    let mut tests = Command::new("sh");
-    tests.args(["-c", "trap '' HUP INT; exec \"$@\" --exact -q", "sh"]);
-    tests.arg(env::current_exe().expect("the tests have a name"));
-    tests.arg("stopping::an_idle_worker_stops_at_once");
-    let (status, said, _) = support::run_command(&mut tests);
-    assert_eq!(status, 0, "{said}");
 }
 
 #[test]

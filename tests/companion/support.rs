@@ -1,9 +1,14 @@
 //! What several files of this suite use.
 
+use crate::binlog::storage::Storage;
+use crate::model::{Opened, SIZE, recover};
 use ::support::session::{Scene, servers};
-use ::support::{Server, patience};
+use ::support::{Server, patience, program};
+use beanpole::binlog::{Error, SyncMode, lock};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Command, Output};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
@@ -121,4 +126,38 @@ pub fn http_port(process: &Server) -> u16 {
 /// The three digits of the status in an answer.
 pub fn status(answer: &str) -> &str {
     answer.split(' ').nth(1).unwrap_or_default()
+}
+
+/// Has a command look at what is in this directory. It may say that something is wrong.
+pub fn beanpole(words: &[&str], directory: &Path) -> Output {
+    let mut command = Command::new(program("beanpole"));
+    let output = command.arg("binlog").args(words).current_dir(directory);
+    let output = output.output().expect("it runs");
+    let code = output.status.code();
+    assert!(code.is_some_and(|code| code <= 4), "{words:?}: {output:?}");
+    output
+}
+
+pub fn storage(directory: &Path) -> Arc<dyn Storage> {
+    // A child that another test has just forked has the lock, too, until it begins its program.
+    lock(directory, true).expect("a directory").0
+}
+
+/// As a server starts.
+pub fn start_in(directory: &Path) -> Result<Opened, Error> {
+    recover(storage(directory), SyncMode::Never, SIZE)
+}
+
+/// What a command has saved, if it has: as many jobs as it says, and what a server finds.
+pub fn saved(command: &str, directory: &Path) -> Option<Opened> {
+    let output = beanpole(&[command, "old", command], directory);
+    let count = String::from_utf8_lossy(&output.stdout)
+        .trim()
+        .parse::<usize>();
+    let count = count.ok()?;
+    let opened = start_in(&directory.join(command));
+    let opened = opened.unwrap_or_else(|error| panic!("{command}: {error}"));
+    let live = opened.jobs.values().filter(|job| !job.is_deleted());
+    assert_eq!(live.count(), count, "{command}");
+    Some(opened)
 }

@@ -44,24 +44,6 @@ fn load_shows_its_progress_at_a_terminal() {
 }
 
 #[test]
-fn put_warns_when_the_first_body_looks_like_a_tube() {
-    let scene = Scene::ours();
-    let screen = on_terminal(&scene.shell("beanpole put mail hello"), 100);
-    screen.wait_for(
-        "'mail' is the first of 2 bodies for the tube 'default'; a tube is named by -t mail",
-    );
-}
-
-#[test]
-fn peek_escapes_control_characters_of_bodies() {
-    on_each_server(&[], |scene| {
-        scene.tell(r"$ beanpole put -q $(printf '\033]0;owned\007two')");
-        let screen = on_terminal(&scene.shell("beanpole peek 1"), 80);
-        screen.wait_for(r"\x1b]0;owned\x07two");
-    });
-}
-
-#[test]
 fn ls_counts_the_columns_of_wide_characters() {
     on_each_server(&[], |scene| {
         scene.tell(&format!("$ beanpole put -q {}", "队列".repeat(40)));

@@ -3,16 +3,13 @@
 //! of a takeover from beanstalkd, and each with some damage.
 
 use crate::disk::{Disk, Random, Survival};
-use crate::model::{Jobs, Opened, Server, Traffic, recover, start};
+use crate::model::{Jobs, Server, Traffic, start};
+use crate::support::{beanpole, saved};
 use beanpole::binlog::import::{self, their_name};
-use beanpole::binlog::{Options, SyncMode, lock};
 use beanpole::engine::{JobFields, StoredJob};
 use beanpole::protocol::{Body, JobId, Seconds, TubeName};
 use std::fs;
-use std::process::{Command, Output};
 use std::sync::{Arc, Mutex};
-use support::program;
-use tempfile::TempDir;
 
 const TRAFFIC: Traffic = Traffic {
     longest_body: 700,
@@ -28,14 +25,6 @@ struct Compared {
     refused: u64,
 }
 
-fn beanpole(words: &[&str], directory: &TempDir) -> (Output, String) {
-    let mut command = Command::new(program("beanpole"));
-    let output = command.arg("binlog").args(words).current_dir(directory);
-    let output = output.output().expect("it runs");
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    (output, text)
-}
-
 impl Compared {
     /// Compares what the tools and a server say of these files.
     fn compare(&mut self, disk: &Disk, random: &mut Random) {
@@ -45,7 +34,8 @@ impl Compared {
         for name in disk.names() {
             fs::write(old.join(&name), disk.contents(&name)).expect("it is written");
         }
-        let (verified, told) = beanpole(&["verify", "old"], &directory);
+        let verified = beanpole(&["verify", "old"], directory.path());
+        let told = String::from_utf8_lossy(&verified.stdout);
         let opened = match start(disk) {
             Ok(opened) => opened,
             Err(error) => {
@@ -70,29 +60,19 @@ impl Compared {
             .any(|told| told.starts_with("not all of "));
         assert_eq!(verified.status.success(), is_sound, "{verified:?}");
         if is_sound && random.one_in(15) {
-            let saved = Compared::saved("repair", &directory);
-            assert_eq!(saved.jobs, opened.jobs);
-            assert_eq!(saved.next_id, opened.next_id);
+            let repaired = saved("repair", directory.path()).expect("it is sound");
+            assert_eq!(repaired.jobs, opened.jobs);
+            assert_eq!(repaired.next_id, opened.next_id);
             // beanstalkd knows no tombstones, and no options. What a server of ours takes
             // over from its file is the rest.
-            let saved = Compared::saved("export7", &directory);
+            let exported = saved("export7", directory.path()).expect("it is sound");
             let left = |jobs: &Jobs| -> Vec<_> {
                 let there = jobs.values().filter(|job| !job.is_deleted());
                 let known = there.map(|job| (job.fields.id, job.tube.clone(), job.body.clone()));
                 known.collect()
             };
-            assert_eq!(left(&saved.jobs), left(&opened.jobs));
+            assert_eq!(left(&exported.jobs), left(&opened.jobs));
         }
-    }
-
-    /// What a server finds in the directory that this command writes.
-    fn saved(command: &str, directory: &TempDir) -> Opened {
-        let (done, _) = beanpole(&[command, "old", command], directory);
-        assert!(done.status.success(), "{done:?}");
-        let new = directory.path().join(command);
-        let (storage, _) = lock(&new, true).expect("a directory");
-        let saved = recover(storage, SyncMode::Never, Options::SEGMENT_SIZE);
-        saved.unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// The same after something has happened to one of the files.
