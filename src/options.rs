@@ -147,11 +147,12 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Invocation
     }
     let given = split(&parser, arguments)?;
     // As with beanstalkd, the last one counts if an option is repeated.
-    let last = |flag: &str| given.opt_strs(flag).pop();
+    let last_bytes = |flag: &str| given.opt_strs(flag).pop().map(|text| to_os(&text));
+    let last = |flag: &str| last_bytes(flag).map(|value| value.to_string_lossy().into_owned());
     let last_position = |flag: &str| given.opt_positions(flag).pop();
 
     if let Some(argument) = given.free.first() {
-        return Err(format!("unknown argument: {argument}"));
+        return Err(format!("unknown argument: {}", to_os(argument).display()));
     }
     if given.opt_present("h") {
         return Ok(Invocation::Help);
@@ -189,8 +190,8 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Invocation
     };
     let segment_size = size("s")?.unwrap_or(binlog::Options::SEGMENT_SIZE);
     let size_taken = segment_size.clamp(*SEGMENT_SIZES.start(), *SEGMENT_SIZES.end());
-    let binlog = last("b").map(|dir| binlog::Options {
-        dir: to_os(&dir).into(),
+    let binlog = last_bytes("b").map(|dir| binlog::Options {
+        dir: dir.into(),
         sync,
         segment_size: size_taken.max(binlog::segment_len_for(max_job_size as usize + 2)),
         wait: given.opt_present("wait"),
@@ -229,8 +230,7 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Invocation
     })))
 }
 
-/// Takes the command line apart. Values and operands become texts that [`to_os`]
-/// turns back.
+/// Takes the command line apart. Values and operands are texts that [`to_os`] turns back.
 fn split(
     parser: &getopts::Options,
     arguments: impl IntoIterator<Item = OsString>,
@@ -245,7 +245,7 @@ fn split(
                 ("flag given more than once", name)
             }
         };
-        format!("{what}: {}", shown(&name))
+        format!("{what}: {}", shown(&to_os(&name).to_string_lossy()))
     })
 }
 
@@ -255,35 +255,21 @@ fn shown(name: &str) -> String {
     format!("{dashes}{name}")
 }
 
-/// The character that represents byte 0; those for the other bytes follow.
-const FIRST_STAND_IN: u32 = 0xf700;
-
-/// The argument as text, which [`to_os`] turns back. If the argument is no text,
-/// such as the path of an old directory, each byte that is not ASCII becomes a
-/// special character.
+/// The argument as a text in which each byte is a character: `getopts` takes no other bytes
+/// than those of texts, and the path of an old directory may have some.
 fn to_text(argument: &OsStr) -> String {
-    let is_stand_in = |character| ('\u{f700}'..='\u{f7ff}').contains(&character);
-    let is_plain = |text: &&str| !text.contains(is_stand_in);
-    if let Some(text) = argument.to_str().filter(is_plain) {
-        return text.into();
-    }
-    let stand_in = |&byte: &u8| match byte {
-        0..=127 => Some(char::from(byte)),
-        _ => char::from_u32(FIRST_STAND_IN + u32::from(byte)),
-    };
-    argument.as_bytes().iter().filter_map(stand_in).collect()
+    argument
+        .as_bytes()
+        .iter()
+        .copied()
+        .map(char::from)
+        .collect()
 }
 
 /// The argument that became this text.
 fn to_os(text: &str) -> OsString {
-    let mut bytes = Vec::with_capacity(text.len());
-    for character in text.chars() {
-        match u8::try_from(u32::from(character).wrapping_sub(FIRST_STAND_IN)) {
-            Ok(byte) => bytes.push(byte),
-            Err(_) => bytes.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes()),
-        }
-    }
-    OsString::from_vec(bytes)
+    let bytes = text.chars().map(|character| character as u8);
+    OsString::from_vec(bytes.collect())
 }
 
 /// Reads the value of an option, if it was given. The error names the option.
@@ -561,13 +547,15 @@ mod tests {
         for bytes in [
             &b""[..],
             b"plain",
-            "é\u{f700}\u{f7ff}😀".as_bytes(),
+            "é😀".as_bytes(),
             b"\xff\x00a\xc3",
             b"\xf0\x9f",
         ] {
             let argument = OsStr::from_bytes(bytes);
             assert_eq!(to_os(&to_text(argument)), argument);
         }
-        assert_eq!(to_text(OsStr::new("é")), "é");
+        assert_eq!(error("é"), "unknown argument: é");
+        assert_eq!(error("--éé"), "unknown flag: --éé");
+        assert_eq!(error("-z é"), "-z: invalid size: é");
     }
 }
