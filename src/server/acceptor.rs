@@ -82,12 +82,6 @@ impl Acceptor<'_> {
         match error {
             // The client has disconnected again, or the call was interrupted.
             Errno::EAGAIN | Errno::ECONNABORTED | Errno::EINTR => {}
-            // Its connection had an error of the network before it was accepted; accept(2)
-            // names these.
-            Errno::ENETDOWN | Errno::EPROTO | Errno::ENOPROTOOPT | Errno::EHOSTDOWN => {}
-            Errno::EHOSTUNREACH | Errno::EOPNOTSUPP | Errno::ENETUNREACH => {}
-            #[cfg(target_os = "linux")]
-            Errno::ENONET => {}
             // Another program has shut the socket down.
             Errno::EINVAL | Errno::EBADF | Errno::ENOTSOCK => {
                 log::error(format_args!(
@@ -95,7 +89,8 @@ impl Acceptor<'_> {
                 ));
                 return false;
             }
-            // There is no descriptor or no memory left.
+            // There is no descriptor or no memory left; or the connection had an error of the
+            // network before it was accepted.
             _ => {
                 log::warning(format_args!(
                     "accepting a connection: {text}; accepting pauses"
@@ -144,16 +139,15 @@ impl Acceptor<'_> {
         let mut counts: BTreeMap<_, u64> = BTreeMap::new();
         for client in self.shared.clients() {
             // A peer that has closed has no address any more.
-            if let Ok(address) = client.stream.peer_address() {
-                *counts.entry(address).or_default() += 1;
+            if let Some((address, _port)) = client.stream.to_string().rsplit_once(':') {
+                *counts.entry(address.to_owned()).or_default() += 1;
             }
         }
         // To sort them all would take 4 kB of code.
         let most = (0..5).map_while(|_| {
-            let (&address, &count) = counts.iter().max_by_key(|(_, count)| **count)?;
-            counts.remove(&address);
-            let name = address.map_or("Unix sockets".into(), |address| address.to_string());
-            Some(format!("{name} {count}"))
+            let (address, _) = counts.iter().max_by_key(|(_, count)| **count)?;
+            let (address, count) = counts.remove_entry(&address.clone())?;
+            Some(format!("{address} {count}"))
         });
         let most = most.collect::<Vec<_>>().join(", ");
         log::warning(format_args!("most connections have: {most}"));

@@ -16,7 +16,8 @@ use std::time::Duration;
 /// How many requests are taken from the input at once.
 pub const REQUESTS_AT_ONCE: usize = 64;
 
-/// For how many requests, and replies, memory is allocated at first.
+/// For how many requests, and replies, memory is allocated at first. Then it is for all, so
+/// that few sizes are in use, as in `outbox`.
 const FIRST_CAPACITY: usize = 4;
 
 /// A batch with more requests than these is a bulk batch: workers with fewer go first.
@@ -43,18 +44,16 @@ pub struct Batch {
     pub gathers: usize,
     /// Up to where the binlog must be durable before the replies are sent.
     needed: Option<Lsn>,
-    /// Whether bytes have been read since the list of hang-ups was last looked at for these
-    /// requests.
+    /// Whether bytes have been read, or many replies sent, since the list of hang-ups was
+    /// last looked at for these requests.
     pub is_fresh: bool,
 }
 
 /// What comes after a time slice.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// Another time slice.
-    Continue,
     /// Another time slice, when the binlog has disk space for it.
-    AwaitDiskSpace,
+    Continue,
     /// The same, with room for a record of this length; or the next request is refused.
     AwaitRoom(u64),
     /// Another time slice, when those clients have left that had hung up before.
@@ -76,9 +75,10 @@ impl Batch {
     /// Adds a request. Returns whether another one may be added after it.
     pub fn push(&mut self, request: Request) -> bool {
         let may_wait = request.may_wait();
-        let requests = &mut self.requests;
-        requests.reserve_exact(growth(requests.len(), requests.capacity()));
-        requests.push_back(request);
+        if self.requests.len() == FIRST_CAPACITY {
+            self.requests.reserve_exact(REQUESTS_AT_ONCE);
+        }
+        self.requests.push_back(request);
         // Requests after one that may wait are parsed when it has its answer.
         !may_wait && self.requests.len() < REQUESTS_AT_ONCE
     }
@@ -106,10 +106,8 @@ impl Batch {
             let is_bulk = is_bulk || self.is_bulk();
             let slice = |state: &mut Guarded, now| {
                 state.engine.outside.memory = shared.memory.load(Ordering::Relaxed) - before;
-                // If only replies are left, they are returned now instead of waiting for
-                // disk space.
-                if shared.has_binlog_backpressure() && !self.requests.is_empty() {
-                    Next::AwaitDiskSpace
+                if shared.has_binlog_backpressure() {
+                    Next::Continue
                 } else {
                     let next = self.execute_slice(shared, state, id, now);
                     // What is less is part of what each client takes.
@@ -125,8 +123,7 @@ impl Batch {
                 shared.with_lock(slice)
             };
             match next {
-                Next::Continue => {}
-                Next::AwaitDiskSpace => shared.await_disk_space(),
+                Next::Continue => shared.await_disk_space(),
                 Next::AwaitRoom(len) => self.await_room(len, shared),
                 next => return next,
             }
@@ -193,16 +190,15 @@ impl Batch {
             // No two requests have the same time, so what they do has an order.
             now = now + Duration::from_nanos(1);
             let outcome = shared.execute_and_append(state, id, request, now);
-            let mut is_closing = false;
             match outcome {
                 Outcome::Reply(reply) => {
                     self.needed = self.needed.max(shared.needed_for(&reply));
                     self.size += size(&reply);
                     self.memory += memory(&reply);
-                    is_closing = matches!(reply, Reply::Closed(_));
-                    let replies = &mut self.replies;
-                    replies.reserve_exact(growth(replies.len(), replies.capacity()));
-                    replies.push(reply);
+                    if self.replies.len() == FIRST_CAPACITY {
+                        self.replies.reserve_exact(REQUESTS_AT_ONCE);
+                    }
+                    self.replies.push(reply);
                 }
                 // A put is answered after its body.
                 Outcome::AwaitBody => {}
@@ -214,35 +210,22 @@ impl Batch {
                 Outcome::Waiting => return Next::Wait,
                 Outcome::Quit => return Next::Close,
             }
-            if is_closing {
-                // Its socket is closed before more is executed, which then waits for it.
-                self.is_fresh = true;
-                return Next::Post;
-            }
             if self.size >= self.gathers {
                 // Replies are sent before more are encoded: the client may never read
-                // them.
+                // them. Who has hung up meanwhile, or was closed, is looked for once more.
+                self.is_fresh = true;
                 return Next::Post;
             }
             // The cost is counted in steps, not in time: reading the clock
             // costs as much as a short command.
             let is_long = state.engine.effects.steps >= SLICE_STEPS;
             let is_wanted = || shared.is_awaited() || shared.has_binlog_backpressure();
-            if is_long || done % CHECK_EVERY == 0 && is_wanted() {
+            let has_to_end = is_long || done % CHECK_EVERY == 0 && is_wanted();
+            if has_to_end && !self.requests.is_empty() {
                 return Next::Continue;
             }
         }
         Next::Post
-    }
-}
-
-/// By how much a list grows when it is full: at first it has [`FIRST_CAPACITY`], and it
-/// grows once. (Few sizes should be in use, as in `outbox`.)
-fn growth(length: usize, capacity: usize) -> usize {
-    match capacity {
-        0 => FIRST_CAPACITY,
-        _ if length == capacity => REQUESTS_AT_ONCE,
-        _ => 0,
     }
 }
 

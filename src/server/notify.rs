@@ -1,7 +1,9 @@
 //! Notifies the service manager of our state. See sd_notify(3).
 
-use crate::{log, sys};
+use crate::log;
 use std::env;
+#[cfg(target_os = "linux")]
+use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::process;
 use std::time::Duration;
@@ -18,7 +20,9 @@ pub fn send(state: &str) {
     let name = env::var_os("NOTIFY_SOCKET").unwrap_or_default();
     let address = match name.as_encoded_bytes() {
         [] => return,
-        [b'@', abstract_name @ ..] => sys::abstract_address(abstract_name),
+        // A socket without a file, which only Linux has.
+        #[cfg(target_os = "linux")]
+        [b'@', name @ ..] => SocketAddr::from_abstract_name(name),
         _ => SocketAddr::from_pathname(&name),
     };
     let send = |address| {

@@ -53,10 +53,11 @@ pub const SEND_BYTES: usize = 64 * 1024;
 /// sent. (The send buffer of each kind of socket that we use is at least twice as large.)
 const SOCKET_SPACE: usize = 2048;
 
-/// The same of a short buffer, in which each short reply takes a kilobyte.
-const SHORT_SPACE: usize = 128;
+/// The same of a narrow socket, in which each short reply may take a kilobyte.
+const NARROW_SPACE: usize = 128;
 
-/// How many bytes are sent to a narrow socket at once.
+/// How many bytes are sent to a narrow socket at once, and how many more the kernel holds
+/// before it takes no more.
 pub const SENT_TO_NARROW: usize = 16 * 1024;
 
 /// How much memory is allocated for the first replies, and how much stays allocated
@@ -99,8 +100,6 @@ struct Outbox {
     is_stopped: bool,
     /// Whether its socket is narrow: then long replies are sent in short pieces.
     is_narrow: bool,
-    /// Whether the kernel's buffer for it is short, too.
-    has_short_buffer: bool,
 }
 
 /// Encoded replies that may be sent.
@@ -133,10 +132,8 @@ enum WorkerState {
     /// It posts or sends, and will send what is ready.
     #[default]
     Active,
-    /// It reads. What it has left here fits into the socket.
+    /// It reads, or executes what it has read. What it has left here fits into the socket.
     Reading,
-    /// It executes what it has read. It will send what others could not.
-    HasRead,
     /// It waits for the client: to take more of what is ready, or to receive the last of it
     /// after its end. Nobody else waits for that.
     AwaitsClient,
@@ -167,27 +164,11 @@ impl Client {
 
     // What the worker calls.
 
-    /// Makes the kernel hold little for this client.
-    pub fn narrow(&self) {
-        let mut outbox = self.outbox();
-        outbox.is_narrow = true;
-        outbox.has_short_buffer = self.stream.narrow();
-    }
-
-    /// Says whether long replies go to the kernel in short pieces, or up to this many bytes
-    /// at once.
+    /// Says whether the kernel holds this many bytes of what is sent, or only little: then
+    /// long replies go to it in short pieces.
     pub fn send_at_once(&self, most: Option<usize>) {
-        let mut outbox = self.outbox();
-        outbox.is_narrow = most.is_none();
-        if outbox.has_short_buffer {
-            self.stream
-                .set_send_buffer(most.unwrap_or(SENT_TO_NARROW / 2));
-        }
-    }
-
-    /// Notes that the worker has read something, and will come back here.
-    pub fn has_read(&self) {
-        self.outbox().worker = WorkerState::HasRead;
+        self.outbox().is_narrow = most.is_none();
+        self.stream.hold_unsent(most.unwrap_or(SENT_TO_NARROW));
     }
 
     /// Posts replies, which wait until the binlog is durable up to this LSN.
@@ -463,8 +444,8 @@ impl Outbox {
     /// Finds out whether the socket takes all that is here for certain.
     fn find_space(&mut self, stream: &Stream) -> bool {
         if self.unsent() > self.socket_space && stream.has_sent_all() {
-            self.socket_space = if self.has_short_buffer {
-                SHORT_SPACE
+            self.socket_space = if self.is_narrow {
+                NARROW_SPACE
             } else {
                 SOCKET_SPACE
             };
@@ -574,21 +555,6 @@ impl Ready {
         }
     }
 
-    /// What is to be sent next: the rest of the lines up to a long body, or of that.
-    fn next_piece(&self) -> &[u8] {
-        let (mut left, mut from) = (self.sent, 0);
-        for (at, body) in &self.bodies {
-            for piece in [&self.bytes[from..*at], body.wire()] {
-                if left < piece.len() {
-                    return &piece[left..];
-                }
-                left -= piece.len();
-            }
-            from = *at;
-        }
-        &self.bytes[from + left..]
-    }
-
     /// Adds what follows.
     fn append(&mut self, next: Ready) {
         let before = self.bytes.len();
@@ -604,13 +570,16 @@ impl Ready {
         if self.is_empty() {
             return Ok(0);
         }
-        let sent = if is_narrow {
-            let piece = self.next_piece();
-            let short = &piece[..piece.len().min(SENT_TO_NARROW)];
-            stream.try_write(&[IoSlice::new(short)])?
-        } else if self.bodies.is_empty() {
+        let most = if is_narrow {
+            SENT_TO_NARROW
+        } else {
+            usize::MAX
+        };
+        let piece =
+            |bytes: &[u8]| stream.try_write(&[IoSlice::new(&bytes[..bytes.len().min(most)])]);
+        let sent = if self.bodies.is_empty() {
             // The usual case needs no list.
-            stream.try_write(&[IoSlice::new(&self.bytes[self.sent..])])?
+            piece(&self.bytes[self.sent..])?
         } else {
             let mut pieces = Vec::with_capacity(2 * self.bodies.len() + 1);
             let mut from = 0;
@@ -622,7 +591,10 @@ impl Ready {
             pieces.push(IoSlice::new(&self.bytes[from..]));
             let mut left = &mut pieces[..];
             IoSlice::advance_slices(&mut left, self.sent);
-            stream.try_write(left)?
+            match left {
+                [next, ..] if is_narrow => piece(next)?,
+                left => stream.try_write(left)?,
+            }
         };
         self.sent += sent;
         if self.left() == 0 {
@@ -636,7 +608,8 @@ impl Ready {
 }
 
 /// About how many bytes a reply has. Lists and statistics count as
-/// [`SEND_BYTES`] at least, so each of them ends a time slice.
+/// [`SEND_BYTES`] at least, so each of them ends a time slice. So does `CLOSED`: the socket
+/// is closed before more is executed.
 pub fn size(reply: &Reply) -> usize {
     let is_sent_alone = matches!(
         reply,
@@ -647,6 +620,7 @@ pub fn size(reply: &Reply) -> usize {
             | Reply::TubeStats(_)
             | Reply::ServerStats(_)
             | Reply::MoreServerStats(_)
+            | Reply::Closed(_)
     );
     reply
         .memory()
@@ -664,7 +638,7 @@ pub fn memory(reply: &Reply) -> usize {
 mod tests {
     use super::*;
     use crate::protocol::{Body, JobId};
-    use std::io::{Read, Write};
+    use std::io::Read;
     use std::os::unix::net::UnixStream;
     use std::thread;
 
@@ -907,26 +881,6 @@ mod tests {
         assert_eq!(received(client, theirs), "INSERTED 1\r\n");
     }
 
-    /// It would send it anyway, so its client stays connected.
-    #[test]
-    fn a_reply_that_does_not_fit_while_its_worker_executes_is_sent_by_the_worker() {
-        let (client, mut theirs) = client();
-        client.outbox().socket_space = SOCKET_SPACE;
-        let unread = fill(&client);
-        client.post(&mut vec![INSERTED], LSN);
-        client.start_flush().unwrap();
-        client.has_read();
-        client.durable(Ok(Lsn::START));
-        receive(&mut theirs, unread);
-        client.post(&mut vec![Reply::TimedOut], None);
-        client.start_flush().unwrap();
-        assert_eq!(receive(&mut theirs, 23), "INSERTED 1\r\nTIMED_OUT\r\n");
-        theirs.write_all(b"more").unwrap();
-        let more = client.stream.read(&mut Vec::with_capacity(4), 4);
-        assert_eq!(more.unwrap(), 4);
-        assert!(!client.end());
-    }
-
     #[test]
     fn a_client_that_reads_nothing_is_disconnected_after_a_time() {
         let (client, _theirs) = client();
@@ -977,7 +931,7 @@ mod tests {
     #[test]
     fn the_kernel_holds_little_for_a_narrow_socket_and_all_arrives() {
         let (client, mut theirs) = client_that_may_be_slow(PATIENCE);
-        client.narrow();
+        client.send_at_once(None);
         let held = fill(&client);
         assert!(held < 20_000, "{held} bytes");
         receive(&mut theirs, held);

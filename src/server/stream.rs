@@ -12,7 +12,6 @@ use nix::sys::socket::{
 use nix::sys::time::{TimeVal, TimeValLike};
 use std::fmt;
 use std::io::{self, IoSlice};
-use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -45,19 +44,14 @@ impl Stream {
         }
     }
 
-    /// Makes the kernel hold little for this socket. Returns whether its buffer is short then.
-    pub fn narrow(&self) -> bool {
-        sys::narrow(self.0.as_fd())
-    }
-
     /// Makes the kernel take this many bytes from the peer, as long bodies need.
     pub fn widen(&self, bytes: usize) {
         sys::widen(self.0.as_fd(), bytes);
     }
 
-    /// Makes the kernel take this many bytes that are sent.
-    pub fn set_send_buffer(&self, bytes: usize) -> bool {
-        sys::set_send_buffer(self.0.as_fd(), bytes)
+    /// Makes the kernel take no more when it holds this many bytes that it has not sent.
+    pub fn hold_unsent(&self, bytes: usize) {
+        sys::hold_unsent(self.0.as_fd(), bytes);
     }
 
     /// Waits until something can be written, or until this time is over. Returns
@@ -83,23 +77,10 @@ impl Stream {
         poll(&mut [PollFd::new(self.0.as_fd(), events)], time).map(|count| count > 0)
     }
 
-    /// The peer's address; `None` on a Unix socket.
-    ///
-    /// # Errors
-    ///
-    /// If the peer has closed.
-    pub fn peer_address(&self) -> io::Result<Option<IpAddr>> {
-        let address = getpeername::<SockaddrStorage>(self.0.as_raw_fd())?;
-        let v4 = address.as_sockaddr_in().map(|address| address.ip());
-        let v6 = address.as_sockaddr_in6();
-        let v6 = v6.map(|address| address.ip().to_canonical());
-        Ok(v4.map(IpAddr::V4).or(v6))
-    }
-
     /// Whether the peer's side has received all that was written. Then there is
     /// space in the socket for a short reply.
     pub fn has_sent_all(&self) -> bool {
-        sys::unsent(self.0.as_fd()).is_ok_and(|count| count == 0)
+        sys::has_sent_all(self.0.as_fd())
     }
 
     /// Sets the time after which a read without a byte fails as

@@ -66,7 +66,7 @@ struct Worker<'a> {
 impl<'a> Worker<'a> {
     fn new(shared: &'a Shared, client: &'a Arc<Client>) -> Worker<'a> {
         if shared.limits.narrow_sockets {
-            client.narrow();
+            client.send_at_once(None);
         }
         Worker {
             shared,
@@ -184,10 +184,6 @@ impl<'a> Worker<'a> {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
                 Ok(count) => {
-                    // Without a binlog no reply waits for another thread.
-                    if self.shared.binlog.is_some() {
-                        self.client.has_read();
-                    }
                     self.batch.is_fresh = true;
                     self.count_memory(0);
                     if self.framer.memory() > 0 && !self.shared.has_memory() {

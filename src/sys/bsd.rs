@@ -11,14 +11,12 @@ use nix::libc;
 use nix::sys::event::{EvFlags, EventFilter, FilterFlag, KEvent, Kqueue};
 use nix::sys::resource::Resource;
 use nix::sys::statfs::fstatfs;
-use nix::time::{ClockId, clock_gettime};
+use nix::time::ClockId;
 use nix::unistd::getpeereid;
 use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::os::unix::net::SocketAddr;
-use std::time::Duration;
 
 #[cfg(target_vendor = "apple")]
 pub use nix::sys::socket::sockopt::TcpKeepAlive as TcpKeepIdle;
@@ -37,15 +35,9 @@ pub fn free_memory() -> Option<u64> {
 }
 
 /// No control group pays for sockets here.
-pub fn narrow(_: BorrowedFd<'_>) -> bool {
-    false
-}
+pub fn hold_unsent(_: BorrowedFd<'_>, _: usize) {}
 
 pub fn widen(_: BorrowedFd<'_>, _: usize) {}
-
-pub fn set_send_buffer(_: BorrowedFd<'_>, _: usize) -> bool {
-    false
-}
 
 pub struct HangupList(Kqueue);
 
@@ -112,16 +104,16 @@ pub fn peer(socket: &OwnedFd) -> nix::Result<String> {
     getpeereid(socket).map(|(user, _)| format!("uid={user}"))
 }
 
-pub fn unsent(socket: BorrowedFd<'_>) -> io::Result<usize> {
-    let (fd, mut count): (_, libc::c_int) = (socket.as_raw_fd(), 0);
+pub fn has_sent_all(socket: BorrowedFd<'_>) -> bool {
+    let (fd, mut unsent): (_, libc::c_int) = (socket.as_raw_fd(), 0);
     // SAFETY: the kernel writes an int there, and nothing else.
     #[cfg(not(target_vendor = "apple"))]
-    let done = unsafe { libc::ioctl(fd, libc::FIONWRITE, &raw mut count) };
+    let done = unsafe { libc::ioctl(fd, libc::FIONWRITE, &raw mut unsent) };
     // SAFETY: the kernel writes an int there, and nothing else; the length says
     // that there is room for one.
     #[cfg(target_vendor = "apple")]
     let done = unsafe {
-        let (mut len, place) = (size_of_val(&count) as libc::socklen_t, &raw mut count);
+        let (mut len, place) = (size_of_val(&unsent) as libc::socklen_t, &raw mut unsent);
         libc::getsockopt(
             fd,
             libc::SOL_SOCKET,
@@ -130,14 +122,7 @@ pub fn unsent(socket: BorrowedFd<'_>) -> io::Result<usize> {
             &raw mut len,
         )
     };
-    match usize::try_from(count) {
-        Ok(count) if done == 0 => Ok(count),
-        _ => Err(io::Error::last_os_error()),
-    }
-}
-
-pub fn abstract_address(_: &[u8]) -> io::Result<SocketAddr> {
-    Err(io::ErrorKind::Unsupported.into())
+    (done, unsent) == (0, 0)
 }
 
 pub fn disable_copy_on_write(_: BorrowedFd<'_>) {}
@@ -182,16 +167,7 @@ pub fn is_shared(file: &File) -> io::Result<bool> {
     Ok(!is_local)
 }
 
-pub fn time_since_boot() -> Duration {
-    let time = clock_gettime(ClockId::CLOCK_MONOTONIC);
-    time.expect("every system has this clock").into()
-}
-
-#[cfg(not(target_vendor = "apple"))]
-pub fn forget_pages(file: &File) -> io::Result<()> {
-    use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
-    posix_fadvise(file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED).map_err(io::Error::from)
-}
+pub const CLOCK: ClockId = ClockId::CLOCK_MONOTONIC;
 
 /// macOS cannot be told that. On a local disk this only matters after a sync has failed.
 #[cfg(target_vendor = "apple")]

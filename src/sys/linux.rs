@@ -2,20 +2,17 @@
 //! `bsd.rs` has the same names.
 
 use nix::errno::Errno;
-use nix::fcntl::{FallocateFlags, PosixFadviseAdvice, fallocate, posix_fadvise};
+use nix::fcntl::{FallocateFlags, fallocate};
 use nix::libc;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::resource::Resource;
 use nix::sys::socket::{SockFlag, accept4, getsockopt, setsockopt, sockopt};
 use nix::sys::statfs::fstatfs;
 use nix::sys::sysinfo::sysinfo;
-use nix::time::{ClockId, clock_gettime};
+use nix::time::ClockId;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::SocketAddr;
-use std::time::Duration;
 
 pub use nix::sys::socket::sockopt::TcpKeepIdle;
 pub use nix::unistd::initgroups as set_supplementary_groups;
@@ -33,20 +30,14 @@ pub fn free_memory() -> Option<u64> {
     sysinfo().ok().map(|system| system.ram_unused())
 }
 
-/// Makes the kernel hold less than 16 KiB beside what is sent at once to a socket's peer, which
-/// perhaps does not read. What it receives by TCP is bounded by the listening socket, from
-/// which the connection has its window.
-///
-/// Returns whether its buffer is short: that of a Unix socket. A TCP socket would wait for
-/// answers that its peer's system delays, so there only what is not sent yet is bounded.
-pub fn narrow(socket: BorrowedFd<'_>) -> bool {
-    let is_unix = set_tcp(socket, libc::TCP_NOTSENT_LOWAT, 16 << 10).is_err();
-    is_unix && set_send_buffer(socket, 8 << 10)
-}
-
-/// Sets how much the kernel takes for a socket, in bytes. Returns whether that is possible.
-pub fn set_send_buffer(socket: BorrowedFd<'_>, bytes: usize) -> bool {
-    setsockopt(&socket, sockopt::SndBuf, &bytes).is_ok()
+/// Makes the kernel take nothing more to send when it holds this many bytes for a socket's
+/// peer, which perhaps does not read. A TCP socket with a short buffer would wait for answers
+/// that its peer's system delays, so there only what is not sent yet is bounded. (The buffer
+/// of a Unix socket becomes twice as long as it is told.)
+pub fn hold_unsent(socket: BorrowedFd<'_>, bytes: usize) {
+    if set_tcp(socket, libc::TCP_NOTSENT_LOWAT, bytes).is_err() {
+        setsockopt(&socket, sockopt::SndBuf, &(bytes / 2)).ok();
+    }
 }
 
 /// Makes the kernel take this many bytes from the peer of a TCP socket. (Those of a Unix socket
@@ -134,20 +125,12 @@ pub fn peer(socket: &OwnedFd) -> nix::Result<String> {
     Ok(format!("pid={},uid={}", peer.pid(), peer.uid()))
 }
 
-/// How many written bytes of a socket the peer's side has not received yet.
-pub fn unsent(socket: BorrowedFd<'_>) -> io::Result<usize> {
-    let mut count: libc::c_int = 0;
+/// Whether the peer's side has received all that was written to a socket.
+pub fn has_sent_all(socket: BorrowedFd<'_>) -> bool {
+    let mut unsent: libc::c_int = 0;
     // SAFETY: the kernel writes an int there, and nothing else.
-    let done = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut count) };
-    match usize::try_from(count) {
-        Ok(count) if done == 0 => Ok(count),
-        _ => Err(io::Error::last_os_error()),
-    }
-}
-
-/// The address of a socket that has no file.
-pub fn abstract_address(name: &[u8]) -> io::Result<SocketAddr> {
-    SocketAddr::from_abstract_name(name)
+    let done = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut unsent) };
+    (done, unsent) == (0, 0)
 }
 
 /// Makes a file system write an empty file in place. Some file systems (btrfs)
@@ -218,20 +201,8 @@ pub fn is_shared(file: &File) -> io::Result<bool> {
     }
 }
 
-/// The time since the start of the machine, also while it was suspended.
-pub fn time_since_boot() -> Duration {
-    let time = clock_gettime(ClockId::CLOCK_BOOTTIME);
-    time.expect("every system has this clock").into()
-}
-
-/// Makes the next read of a file go to the storage, if the kernel was built with a call for
-/// that.
-pub fn forget_pages(file: &File) -> io::Result<()> {
-    match posix_fadvise(file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED) {
-        Err(Errno::ENOSYS | Errno::EINVAL) => Ok(()),
-        done => Ok(done?),
-    }
-}
+/// The clock that has advanced since the start of the machine, also while it was suspended.
+pub const CLOCK: ClockId = ClockId::CLOCK_BOOTTIME;
 
 /// Random bytes of the kernel, if it has a call for that.
 pub fn random_bytes() -> [u8; 8] {

@@ -15,6 +15,7 @@ pub use heap::*;
 pub use linux::*;
 
 use nix::libc;
+use nix::time::clock_gettime;
 #[cfg(not(target_has_atomic = "64"))]
 pub use portable_atomic::AtomicU64;
 use std::collections::BTreeSet;
@@ -25,7 +26,7 @@ use std::sync::Mutex;
 #[cfg(target_has_atomic = "64")]
 pub use std::sync::atomic::AtomicU64;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::UNIX_EPOCH;
+use std::time::{Duration, UNIX_EPOCH};
 
 /// A number that hardly comes twice.
 pub fn random() -> u64 {
@@ -38,6 +39,24 @@ pub fn random() -> u64 {
     (random_bytes(), call, place, std::process::id()).hash(&mut hasher);
     (UNIX_EPOCH.elapsed().ok(), time_since_boot()).hash(&mut hasher);
     hasher.finish()
+}
+
+/// The time since the start of the machine.
+pub fn time_since_boot() -> Duration {
+    let time = clock_gettime(CLOCK);
+    time.expect("every system has this clock").into()
+}
+
+/// Makes the next read of a file go to the storage, if the kernel was built with a call for
+/// that.
+#[cfg(not(target_vendor = "apple"))]
+pub fn forget_pages(file: &std::fs::File) -> io::Result<()> {
+    use nix::errno::Errno;
+    use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
+    match posix_fadvise(file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED) {
+        Err(Errno::ENOSYS | Errno::EINVAL) => Ok(()),
+        done => Ok(done?),
+    }
 }
 
 /// A write lock on all of a file.

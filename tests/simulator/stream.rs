@@ -144,15 +144,9 @@ impl Stream {
     /// Nothing that was written is lost here.
     pub fn linger(&self, _: bool) {}
 
-    pub fn narrow(&self) -> bool {
-        false
-    }
-
     pub fn widen(&self, _: usize) {}
 
-    pub fn set_send_buffer(&self, _: usize) -> bool {
-        false
-    }
+    pub fn hold_unsent(&self, _: usize) {}
 
     pub fn close(&self) {
         self.0.is_closed.store(true, Ordering::Relaxed);
