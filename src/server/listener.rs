@@ -306,6 +306,12 @@ mod tests {
         let ours = sys::accept(listener.socket.as_fd()).expect("a client");
         assert_eq!(getsockopt(&ours, sockopt::TcpNoDelay), Ok(true));
         assert_eq!(getsockopt(&ours, sockopt::KeepAlive), Ok(true));
+        assert_eq!(getsockopt(&ours, TcpKeepIdle), Ok(SILENT_SECONDS));
+        assert_eq!(
+            getsockopt(&ours, sockopt::TcpKeepInterval),
+            Ok(PROBE_SECONDS)
+        );
+        assert_eq!(getsockopt(&ours, sockopt::TcpKeepCount), Ok(PROBES));
     }
 
     #[test]

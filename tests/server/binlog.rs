@@ -28,57 +28,45 @@ fn failure(directory: &str) -> (i32, String) {
     (status, stderr.lines().last().unwrap_or_default().into())
 }
 
-/// Opening a pipe would wait for its other end, and reading it for ever.
 #[test]
-fn a_segment_that_is_no_regular_file_is_refused_without_waiting() {
-    let directory = Folder::new();
-    let server = Server::start(["-b", directory.text()]);
+fn a_directory_that_cannot_be_used_is_refused_with_status_10_and_the_reason() {
+    let folder = Folder::new();
+    let place = |name: &str| {
+        let path = folder.join(name);
+        fs::create_dir(&path).expect("a new directory");
+        path.into_os_string().into_string().expect("letters")
+    };
+    let missing = format!("{}/missing", folder.text());
+    let (used, linked, piped) = (place("used"), place("linked"), place("piped"));
+    let server = Server::start(["-b", &used]);
     server.port();
-    server.stop();
-    let pipe = directory.join("segment.1");
-    fs::remove_file(&pipe).expect("the first segment");
-    mkfifo(&pipe, Mode::S_IRWXU).expect("a pipe");
-    let (status, line) = failure(directory.text());
-    assert_eq!(status, 10);
-    assert!(
-        line.contains("segment.1") && line.contains("no regular file"),
-        "{line}"
-    );
-}
-
-/// Root starts the server, and another user may be able to write to the directory.
-#[test]
-fn no_link_is_followed_to_the_file_of_the_lock() {
-    let (directory, other) = (Folder::new(), Folder::new());
-    symlink(other.join("made"), directory.join("lock")).expect("a link");
-    let (status, line) = failure(directory.text());
-    assert_eq!(status, 10);
-    let refused = format!("(os error {})", Errno::ELOOP as i32);
-    assert!(
-        line.contains("/lock: ") && line.ends_with(&refused),
-        "{line}"
-    );
-    assert!(!other.join("made").exists());
-}
-
-#[test]
-fn a_start_in_an_unusable_directory_exits_with_status_10() {
-    let directory = Folder::new();
-    let missing = format!("{}/missing", directory.text());
-    let (status, line) = failure(&missing);
-    assert_eq!(status, 10);
-    assert!(
-        line.contains(&missing) && line.contains("No such file"),
-        "{line}"
-    );
-    assert!(line.ends_with("; create it first"), "{line}");
-
-    let other = Server::start(["-b", directory.text()]);
+    // Root starts the server, and another user may be able to write to the directory.
+    symlink(folder.join("made"), format!("{linked}/lock")).expect("a link");
+    let other = Server::start(["-b", &piped]);
     other.port();
-    let (status, line) = failure(directory.text());
-    assert_eq!(status, 10);
-    let message = format!("{} is locked by another server", directory.text());
-    assert!(line.contains(&message), "{line}");
+    other.stop();
+    // Opening a pipe would wait for its other end, and reading it for ever.
+    let segment = format!("{piped}/segment.1");
+    fs::remove_file(&segment).expect("the first segment");
+    mkfifo(&*segment, Mode::S_IRWXU).expect("a pipe");
+    let loops = format!("(os error {})", Errno::ELOOP as i32);
+    for (directory, reason) in [
+        (
+            &missing,
+            "No such file or directory (os error 2); create it first",
+        ),
+        (&used, &format!("{used} is locked by another server")),
+        (&linked, &loops),
+        (&piped, "no regular file"),
+    ] {
+        let (status, line) = failure(directory);
+        assert_eq!(status, 10);
+        assert!(
+            line.contains(directory.as_str()) && line.contains(reason),
+            "{line}"
+        );
+    }
+    assert!(!folder.join("made").exists());
 }
 
 #[test]
@@ -126,23 +114,6 @@ fn jobs_survive_a_restart_in_files_that_only_their_owner_can_read() {
     let daemon = Server::start(["-b", directory.text()]);
     let mut client = daemon.connect();
     client.exchange("reserve", "RESERVED 1 3\r\njob");
-}
-
-/// On shared storage a full disk may leave such a file, which is not needed.
-#[test]
-fn a_prepared_segment_that_can_be_neither_removed_nor_opened_is_reported_and_left() {
-    let directory = Folder::new();
-    let daemon = Server::start(["-b", directory.text()]);
-    daemon
-        .connect()
-        .exchange("put 0 0 1 3\r\njob", "INSERTED 1");
-    assert_eq!(daemon.stop().code(), Some(0));
-    fs::create_dir(directory.join("segment.spare3.17.2")).expect("it is ours");
-    let daemon = Server::start(["-b", directory.text()]);
-    daemon.log_line(
-        "warning: left alone, since it is not needed: cannot remove segment.spare3.17.2 in the binlog directory: ",
-    );
-    daemon.connect().exchange("reserve", "RESERVED 1 3\r\njob");
 }
 
 /// As after a rollback in place, or a start by habit.
@@ -238,6 +209,9 @@ fn a_second_server_waits_without_listening_and_takes_over() {
     let mut client = Client::connect(port);
     client.exchange("put 0 0 1 3\r\nnew", "DRAINING");
     client.exchange("reserve", "RESERVED 1 3\r\njob");
+    let count = manager.recv(&mut status).expect("a message");
+    let told = b"READY=1\nSTATUS=Draining: no new jobs are taken";
+    assert_eq!(&status[..count], told);
     assert_eq!(second.stop().code(), Some(0));
 }
 

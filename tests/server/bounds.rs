@@ -2,84 +2,9 @@
 //! bytes that it does not send or does not read. It gets no job that another
 //! client still works on.
 
-use nix::sys::signal::Signal;
-use std::io::{Read, Write};
-use std::os::unix::net::UnixStream;
-use support::{Client, Folder, Resource, Server, eventually, patience, put};
+use support::{Client, Folder, Resource, Server, eventually, put};
 
 const MIB: usize = 1 << 20;
-
-/// A name of 200 bytes.
-fn long_name(number: usize) -> String {
-    format!("{number:0>200}")
-}
-
-/// Watches this number of tubes with long names.
-fn watch_many(client: &mut Client, count: usize) {
-    let lines = (0..count).map(|number| format!("watch {}\r\n", long_name(number)));
-    client.send(lines.collect::<String>());
-    client.lines(count);
-}
-
-#[test]
-fn lists_for_clients_that_do_not_read_take_no_memory() {
-    const TUBES: usize = 2000;
-    let server = Server::start([]);
-    let mut owner = server.connect();
-    watch_many(&mut owner, TUBES);
-    for _ in 0..1000 {
-        owner.put("");
-    }
-    let before = server.memory();
-    let commands = ["list-tubes\r\n", "stats\r\n", "list-jobs 0 1000\r\n"];
-    let asked = commands.map(|line| line.repeat(256));
-    let clients: Vec<_> = (0..30)
-        .map(|number| {
-            let mut client = server.connect();
-            client.send(&asked[number % 3]);
-            client.await_output();
-            client
-        })
-        .collect();
-    // The replies to all of these commands would take a gigabyte together.
-    owner.ask("list-tube-used");
-    let more = server.memory().saturating_sub(before);
-    assert!(more < 16 * MIB, "{more} bytes for {}", clients.len());
-}
-
-/// They count even if the tubes are gone, and no client gets one for which there is no room.
-#[test]
-fn long_lists_of_tubes_that_clients_do_not_read_count_as_memory() {
-    const TUBES: usize = 5000;
-    let folder = Folder::new();
-    let path = folder.join("socket");
-    let server = Server::start(["-l", &folder.socket("socket"), "--max-memory", "16M"]);
-    server.log_line("listening on unix:");
-    let mut owner = Client::connect_unix(&path);
-    for half in 0..2 {
-        let lines = (0..TUBES / 2)
-            .map(|number| format!("watch {half}{}\r\n", long_name(number).split_off(1)));
-        owner.send(lines.collect::<String>());
-        owner.lines(TUBES / 2);
-    }
-    let before = owner.count("memory-used");
-    let mut readers = Vec::new();
-    let is_refused = |reader: &mut Client<UnixStream>| {
-        reader.send("list-tubes\r\n");
-        let line = reader.line();
-        line == "OUT_OF_MEMORY"
-    };
-    eventually("one gets no list", || {
-        readers.push(Client::connect_unix(&path));
-        is_refused(readers.last_mut().expect("it is there"))
-    });
-    assert!(readers.len() > 5, "{} readers", readers.len());
-    assert!(owner.count("memory-used") > before + 5 * 900_000);
-    assert!(server.memory() < 40 * MIB, "{} bytes", server.memory());
-    readers.clear();
-    let mut again = Client::connect_unix(&path);
-    eventually("there is room again", || !is_refused(&mut again));
-}
 
 /// However many they are: it counts with its job, then until the last of them is gone.
 #[test]
@@ -141,26 +66,6 @@ fn a_job_takes_at_most_199_bytes_and_290_where_most_of_its_neighbours_are_delete
         let each = (server.memory() - before) / (rounds * kept);
         assert!(each <= most, "{each} bytes for each of {}", rounds * kept);
     }
-}
-
-#[test]
-fn one_of_two_incoming_bodies_is_refused_if_there_is_no_room_for_both() {
-    let server = Server::start(["-z", "900000", "--max-memory", "1000000"]);
-    let mut announcers = [server.connect(), server.connect()];
-    for announcer in &mut announcers {
-        announcer.send("put 0 0 60 900000\r\n");
-        announcer.send(vec![b'x'; 600_000]);
-        announcer.await_read();
-    }
-    let mut client = server.connect();
-    eventually("one makes way", || {
-        client.send(put(&[b'x'; 200_000]));
-        client.line().starts_with("INSERTED")
-    });
-    let [_, second] = &mut announcers;
-    second.send(vec![b'x'; 300_000]);
-    second.send("\r\n");
-    assert_eq!(second.line(), "OUT_OF_MEMORY");
 }
 
 #[test]
@@ -293,42 +198,4 @@ fn a_client_that_does_not_read_counts_as_idle() {
     stuck.send(format!("peek {id}\r\n").repeat(64));
     stuck.await_output();
     server.await_stat("current-connections", 1);
-}
-
-#[test]
-fn a_stopping_server_gives_no_client_a_job_that_another_one_holds() {
-    let folder = Folder::new();
-    let path = folder.join("socket");
-    let server = Server::start(["-l", "127.0.0.1:0", "-l", &folder.socket("socket")]);
-    let mut owner = server.connect();
-    let other = owner.put(vec![b'x'; 2000]);
-    assert_eq!(owner.reserve().id, other);
-    let id = owner.put("in work");
-    let mut worker = server.connect();
-    assert_eq!(worker.reserve().id, id);
-    let mut late = UnixStream::connect(&path).expect("a server");
-    late.set_read_timeout(Some(patience())).expect("a socket");
-    // This makes the server's buffer for this client large, so that it reads
-    // what follows at once.
-    late.write_all(&b"ignore default\r\n".repeat(500)).unwrap();
-    late.read_exact(&mut vec![0; b"NOT_IGNORED\r\n".len() * 500])
-        .unwrap();
-    // This client does not read, and its replies are more than the socket
-    // holds. So the server does not come to its reserves, and no command
-    // behind a reserve begins before that one is answered.
-    let reserves = "reserve-with-timeout 0\r\n".repeat(2);
-    let asked = format!("peek {other}\r\n").repeat(250) + &reserves;
-    late.write_all(asked.as_bytes()).unwrap();
-    let some = "FOUND 1 2000\r\n";
-    late.read_exact(&mut vec![0; some.len()]).unwrap();
-    server.signal(Signal::SIGTERM);
-    owner.expect_end();
-    worker.expect_end();
-    // On a slow machine the server has not read all of the commands. Then the
-    // connection is reset.
-    let mut rest = Vec::new();
-    let (Ok(_) | Err(_)) = late.read_to_end(&mut rest);
-    let rest = String::from_utf8(rest).expect("text");
-    assert!(!rest.contains("RESERVED"), "it has got somebody's job");
-    assert_eq!(server.wait().0.code(), Some(0));
 }

@@ -194,43 +194,6 @@ fn of_tube(client: &mut Client, tube: &str, key: &str) -> Option<String> {
     Some(line.expect("the key").to_owned())
 }
 
-/// A nightly upgrade must not resume what a person has stopped.
-#[test]
-fn a_pause_outlives_a_restart_and_ends_with_its_tube() {
-    let directory = Folder::new();
-    let start = || Server::start(["-b", directory.text(), "-f", "0"]);
-    let server = start();
-    let mut client = server.connect();
-    client.exchange("use mail", "USING mail");
-    client.exchange("put 0 0 60 3\r\njob", "INSERTED 1");
-    client.exchange("pause-tube mail 1000", "PAUSED");
-    client.exchange("watch empty", "WATCHING 2");
-    client.exchange("pause-tube empty 1000", "PAUSED");
-    server.signal(Signal::SIGKILL);
-    server.wait();
-
-    let server = start();
-    let mut client = server.connect();
-    let pause = |client: &mut Client, tube: &str| of_tube(client, tube, "pause: ");
-    assert_eq!(pause(&mut client, "mail").as_deref(), Some("1000"));
-    assert_eq!(pause(&mut client, "empty"), None);
-    client.exchange("watch mail", "WATCHING 2");
-    client.exchange("reserve-with-timeout 0", "TIMED_OUT");
-    client.exchange("pause-tube mail 0", "PAUSED");
-    client.exchange("pause-tube default 500", "PAUSED");
-    // Neither does an end in order end a pause, nor draining.
-    server.signal(Signal::SIGUSR1);
-    eventually("it to drain", || client.stat("draining") == "true");
-    client.exchange("put 0 0 60 3\r\njob", "DRAINING");
-    client.exchange("pause-tube default 600", "PAUSED");
-    assert_eq!(server.stop().code(), Some(0));
-
-    let server = start();
-    let mut client = server.connect();
-    assert_eq!(pause(&mut client, "mail").as_deref(), Some("0"));
-    assert_eq!(pause(&mut client, "default").as_deref(), Some("600"));
-}
-
 #[test]
 fn a_full_disk_refuses_a_new_pause_and_no_other_one() {
     on_a_small_disk(|path| {

@@ -1,12 +1,10 @@
 //! How the daemon ends.
 
-use crate::limits::{limit_threads, start_for_thread_limits};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs;
 use std::io::Read;
-use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 use support::{Client, Server, as_root, eventually, shell};
@@ -75,57 +73,6 @@ fn sigterm_ends_the_server_as_the_first_process_of_a_container() {
     let first: i32 = children.expect("a list").trim().parse().expect("a child");
     kill(Pid::from_raw(first), Signal::SIGTERM).expect("it still runs");
     assert_eq!(launcher.wait().0.code(), Some(0));
-}
-
-#[test]
-fn the_server_stops_while_accepting_is_paused() {
-    let Some(daemon) = start_for_thread_limits() else {
-        return;
-    };
-    let port = daemon.port();
-    limit_threads(&daemon, "1");
-    let mut client = Client::connect(port);
-    client.send("use a\r\n");
-    daemon.log_line("starting a thread: ");
-    assert_eq!(daemon.stop().code(), Some(0));
-}
-
-#[test]
-fn commands_that_the_server_has_read_are_answered_before_it_ends() {
-    const BATCH: usize = 50;
-    let server = Server::start([]);
-    let putting = |port| {
-        let mut client = Client::connect(port);
-        let (sender, started) = mpsc::channel();
-        let thread = thread::spawn(move || {
-            loop {
-                // When the server ends, it may not read this at all. But if it
-                // does, it reads all of it at once.
-                if client
-                    .try_send("put 0 0 60 1\r\nx\r\n".repeat(BATCH))
-                    .is_err()
-                {
-                    return;
-                }
-                let replies = client.lines(BATCH);
-                if replies.is_empty() {
-                    return;
-                }
-                assert_eq!(replies.len(), BATCH);
-                assert!(replies.iter().all(|reply| reply.starts_with("INSERTED ")));
-                // After the first message, the receiver is closed.
-                let (Ok(()) | Err(_)) = sender.send(());
-            }
-        });
-        started.recv().unwrap();
-        thread
-    };
-    let clients: Vec<_> = (0..4).map(|_| putting(server.port())).collect();
-    server.signal(Signal::SIGTERM);
-    for client in clients {
-        client.join().unwrap();
-    }
-    assert_eq!(server.wait().0.code(), Some(0));
 }
 
 /// Closing a socket with unread input would discard what is still on its way, and so would

@@ -32,11 +32,17 @@ fn a_connection_above_the_limit_is_closed_and_a_closed_one_makes_room() {
     second.exchange("use b", "USING b");
 }
 
+/// Tries it often. On a busy machine the system may notify the server too late.
+fn expect_few_refused(is_refused: impl FnMut(&i32) -> bool) {
+    let refused = (0..300).filter(is_refused).count();
+    assert!(refused <= 15, "{refused} of 300 were refused");
+}
+
 #[test]
 fn a_closed_connection_makes_room_for_the_next_one() {
     let daemon = Server::start(["--max-connections", "1"]);
     let port = daemon.port();
-    let refused = (0..300).filter(|_| {
+    expect_few_refused(|_| {
         let mut client = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
         let (Ok(()) | Err(_)) = client.write_all(b"use a\r\n");
         let is_refused = client.read_exact(&mut [0; 9]).is_err();
@@ -45,9 +51,6 @@ fn a_closed_connection_makes_room_for_the_next_one() {
         let (Ok(()) | Err(_)) = client.shutdown(Shutdown::Both);
         is_refused
     });
-    // On a busy machine the system may notify the server too late.
-    let refused = refused.count();
-    assert!(refused <= 15, "{refused} of 300 were refused");
 }
 
 /// Their workers may still wait until they have received everything.
@@ -57,7 +60,7 @@ fn a_script_that_asks_and_quits_makes_room_for_the_next_one() {
     let (path, at) = (folder.join("socket"), folder.socket("socket"));
     let daemon = Server::start(["-l", &at, "--max-connections", "1"]);
     daemon.log_line("listening on unix:");
-    let refused = (0..300).filter(|_| {
+    expect_few_refused(|_| {
         let mut script = UnixStream::connect(&path).expect("it listens");
         let (Ok(()) | Err(_)) = script.write_all(b"stats\r\nquit\r\n");
         let mut answer = String::new();
@@ -67,9 +70,6 @@ fn a_script_that_asks_and_quits_makes_room_for_the_next_one() {
         let (Ok(()) | Err(_)) = script.shutdown(Shutdown::Both);
         is_refused
     });
-    let refused = refused.count();
-    assert!(refused <= 15, "{refused} of 300 were refused");
-    drop(daemon);
 }
 
 #[test]
@@ -101,24 +101,6 @@ fn short_lived_clients_start_hardly_more_threads_than_clients_are_allowed() {
     assert!(peak < most, "{peak} threads, at first {at_first}");
 }
 
-/// The clients that still come are served by the same few.
-#[test]
-fn worker_threads_end_soon_after_most_clients_have_disconnected() {
-    let daemon = Server::start([]);
-    let port = daemon.port();
-    let threads = || daemon.status("Threads").trim().parse::<usize>();
-    let mut clients: Vec<_> = (0..100).map(|_| Client::connect(port)).collect();
-    for client in &mut clients {
-        client.exchange("use a", "USING a");
-    }
-    assert!(threads().expect("a number") > 100);
-    drop(clients);
-    eventually("few workers are left", || {
-        Client::connect(port).exchange("use a", "USING a");
-        threads().expect("a number") < 45
-    });
-}
-
 #[test]
 fn a_burst_of_connections_stays_within_the_limit_and_is_logged_in_few_lines() {
     let daemon = Server::start(["--max-connections", "10"]);
@@ -148,17 +130,6 @@ fn a_burst_of_connections_stays_within_the_limit_and_is_logged_in_few_lines() {
     assert!(counts.len() < 20, "{log:?}");
 }
 
-#[test]
-fn the_limit_of_open_files_bounds_the_number_of_connections() {
-    let line = r#"ulimit -n 200; exec "$0" "$@""#;
-    let daemon = Server::spawn(&mut shell(line, ["-p", "0"]));
-    let line = daemon.log_line(" connections, because the limit of open files is 200");
-    assert!(line.contains("info: at most 1"), "{line}");
-    let line = r#"ulimit -n 100; exec "$0" "$@""#;
-    let daemon = Server::spawn(&mut shell(line, ["-p", "0", "--max-connections", "95"]));
-    daemon.log_line("warning: --max-connections 95: lowered to ");
-}
-
 /// Root has no such limit.
 #[test]
 fn the_users_limit_of_processes_bounds_the_number_of_connections() {
@@ -186,11 +157,11 @@ fn a_server_with_few_descriptors_warns_and_serves_as_many_clients_as_it_says() {
     ] {
         let mut command = shell(line, options.iter().copied());
         let daemon = Server::spawn(command.env("NOTIFY_SOCKET", &manager));
-        let line = daemon.log_line("warning: at most ");
-        let (_, most) = line.split_once("at most ").expect("a number");
-        let (most, _) = most.split_once(' ').expect("a number");
-        let most: usize = most.parse().expect("a number");
-        assert!(most >= least, "{line}");
+        let most = at_most(
+            &daemon,
+            " connections, because the limit of open files is 64",
+        );
+        assert!(most >= least, "{most}");
         let mut clients: Vec<_> = (0..most).map(|_| daemon.connect()).collect();
         for client in &mut clients {
             client.exchange("use a", "USING a");
@@ -211,6 +182,8 @@ fn a_server_with_few_descriptors_warns_and_serves_as_many_clients_as_it_says() {
         let lacks = |line: &String| line.contains("(os error 24)");
         assert!(!log.iter().any(lacks), "{log:?}");
     }
+    let daemon = Server::spawn(&mut shell(line, ["-p", "0", "--max-connections", "60"]));
+    daemon.log_line("warning: --max-connections 60: lowered to ");
 }
 
 /// Without an option, too: it takes a part of what the system lets it have.
@@ -255,48 +228,6 @@ fn at_most(daemon: &Server, of_what: &str) -> u64 {
     let (before, _) = line.split_once(of_what).expect("it is there");
     let (_, number) = before.rsplit_once("at most ").expect("a number");
     number.parse().expect("a number")
-}
-
-/// What it allows by default has room in what it has: none of these clients and jobs
-/// ends it.
-#[test]
-fn a_crowd_and_a_flood_do_not_end_a_server_with_little_address_space_or_data() {
-    const BATCH: usize = 100;
-    for (limit, kibibytes, what) in [
-        ("-v", 32768, "address space"),
-        ("-v", 49152, "address space"),
-        ("-d", 32768, "limit of data"),
-    ] {
-        let line = format!(r#"ulimit {limit} {kibibytes}; exec "$0" "$@""#);
-        let daemon = Server::spawn(&mut shell(&line, ["-p", "0"]));
-        let most = at_most(
-            &daemon,
-            &format!(" connections, because the rest of the {what} is "),
-        );
-        let mut clients: Vec<_> = (0..most).map(|_| daemon.connect()).collect();
-        for client in &mut clients {
-            client.exchange("watch a", "WATCHING 2");
-        }
-        let mut producer = clients.pop().expect("at least one");
-        for client in &mut clients {
-            client.send("ignore default\r\nreserve\r\n");
-            client.expect("WATCHING 1\r\n");
-        }
-        let puts = support::put(&[b'x'; 1000]).repeat(BATCH);
-        let mut inserted: u64 = 0;
-        let is_inserted = |reply: &String| reply.starts_with("INSERTED");
-        loop {
-            producer.send(&puts);
-            let replies = producer.lines(BATCH);
-            inserted += replies.iter().filter(|reply| is_inserted(reply)).count() as u64;
-            if replies.iter().all(|reply| reply == "OUT_OF_MEMORY") {
-                break;
-            }
-        }
-        assert!(inserted > kibibytes / 4, "{inserted} jobs");
-        assert_eq!(producer.count("current-jobs-ready"), inserted);
-        assert_eq!(producer.count("current-waiting"), clients.len() as u64);
-    }
 }
 
 #[test]
@@ -366,29 +297,10 @@ fn an_idle_client_is_disconnected_unless_it_waits_or_holds_a_job() {
     holding.expect_end();
 }
 
-/// A read that has a timeout is interrupted when the process is stopped and continued.
-#[test]
-fn a_connection_outlives_a_stop_and_a_continuation_of_the_process() {
-    let daemon = Server::start(["--idle-timeout", "60"]);
-    let mut client = daemon.connect();
-    for _ in 0..3 {
-        client.exchange("use a", "USING a");
-        eventually("its worker reads", || {
-            daemon.sleeps().is_ok_and(|sleeps| sleeps.is_some())
-        });
-        daemon.signal(Signal::SIGSTOP);
-        eventually("all threads are stopped", || {
-            daemon.status("State").starts_with('T')
-        });
-        daemon.signal(Signal::SIGCONT);
-    }
-    client.exchange("use b", "USING b");
-}
-
 /// Starts a daemon whose number of threads can be limited. Root may have any
 /// number of threads, so as root the daemon becomes another user. `None` if the
 /// tests for root do not run.
-pub fn start_for_thread_limits() -> Option<Server> {
+fn start_for_thread_limits() -> Option<Server> {
     if nix::unistd::geteuid().is_root() {
         as_root().then(|| Server::start(["-u", "nobody"]))
     } else {
@@ -397,7 +309,7 @@ pub fn start_for_thread_limits() -> Option<Server> {
 }
 
 /// Sets how many threads the user of the daemon may have.
-pub fn limit_threads(daemon: &Server, most: &str) {
+fn limit_threads(daemon: &Server, most: &str) {
     let line = if is_mighty() {
         r#"setpriv --reuid nobody --regid $(id -g nobody) --clear-groups prlimit "$@""#
     } else {
@@ -459,30 +371,12 @@ fn accepting_pauses_without_threads_and_connected_clients_are_served() {
     second.exchange("use e", "USING e");
     limit_threads(&daemon, "1000");
     third.expect("USING d\r\n");
-}
 
-/// The timer of the server's end, as the kernel shows it.
-#[test]
-fn a_silent_connection_is_asked_within_a_minute_whether_its_peer_is_there() {
-    let daemon = Server::start([]);
-    let mut client = daemon.connect();
-    client.exchange("use a", "USING a");
-    client.await_read();
-    let end = client.stream().local_addr().expect("a port").port();
-    let ends = format!(":{:04X} ", daemon.port());
-    let its_end = format!(":{end:04X} 01 ");
-    eventually("it waits for less than a minute", || {
-        let table = std::fs::read_to_string("/proc/net/tcp").expect("the connections");
-        let mut lines = table.lines();
-        let line = lines.find(|line| line.contains(&ends) && line.contains(&its_end));
-        let timer = line.expect("a connection").split_whitespace().nth(5);
-        let (kind, hundredths) = timer
-            .expect("a timer")
-            .split_once(':')
-            .expect("two numbers");
-        let hundredths = u64::from_str_radix(hundredths, 16).expect("a number");
-        kind == "02" && hundredths <= 6000
-    });
+    // Nor does a pause delay the end.
+    limit_threads(&daemon, "1");
+    (0..40).for_each(|_| drop(daemon.connect()));
+    daemon.log_line("starting a thread: ");
+    assert_eq!(daemon.stop().code(), Some(0));
 }
 
 #[test]

@@ -16,6 +16,23 @@ fn list(client: &mut Client, arguments: &str) -> (Vec<u64>, u64) {
 }
 
 #[test]
+fn one_list_jobs_examines_at_most_a_thousand_jobs_and_names_their_segments() {
+    let folder = support::Folder::new();
+    let server = Server::start(["-b", folder.text()]);
+    let mut owner = server.connect();
+    owner.send(support::put(b"").repeat(1500));
+    owner.lines(1500);
+    owner.ask("use mail");
+    let id = owner.put("");
+    let (first, next) = list(&mut owner, "0 5000");
+    assert_eq!((first.len(), next), (1000, 1001));
+    assert_eq!(list(&mut owner, "0 1 mail"), (vec![], 1001));
+    assert_eq!(list(&mut owner, "1001 1 mail"), (vec![id], 0));
+    let text = owner.document("list-jobs 0 1");
+    assert!(text.contains(", file: 1, "), "{text}");
+}
+
+#[test]
 fn successive_list_jobs_show_each_remaining_job_exactly_once() {
     let server = Server::start([]);
     let mut owner = server.connect();
@@ -38,37 +55,4 @@ fn successive_list_jobs_show_each_remaining_job_exactly_once() {
     let stay = ids.iter().filter(|&id| id % 3 != 0);
     let lost: Vec<_> = stay.filter(|id| !seen.contains(id)).collect();
     assert_eq!(lost, [] as [&u64; 0]);
-}
-
-#[test]
-fn one_list_jobs_examines_at_most_a_thousand_jobs() {
-    let server = Server::start([]);
-    let mut owner = server.connect();
-    for _ in 0..1500 {
-        owner.put("");
-    }
-    owner.ask("use mail");
-    let id = owner.put("");
-    let (first, next) = list(&mut owner, "0 5000");
-    assert_eq!((first.len(), next), (1000, 1001));
-    assert_eq!(list(&mut owner, "0 1 mail"), (vec![], 1001));
-    assert_eq!(list(&mut owner, "1001 1 mail"), (vec![id], 0));
-}
-
-#[test]
-fn list_jobs_names_the_segment_of_a_job_if_there_is_a_binlog() {
-    let folder = support::Folder::new();
-    let server = Server::start(["-b", folder.join(".").to_str().expect("text")]);
-    let mut client = server.connect();
-    client.put("");
-    let (list, job) = (
-        client.document("list-jobs 0 1"),
-        client.document("stats-job 1"),
-    );
-    let file = job
-        .lines()
-        .find(|line| line.starts_with("file: "))
-        .expect("it is told");
-    assert_eq!(file, "file: 1");
-    assert!(list.contains(", file: 1, "), "{list}");
 }

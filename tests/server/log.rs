@@ -2,7 +2,7 @@
 
 use beanpole::log;
 use nix::sys::signal::Signal;
-use std::io::{self, BufRead, BufReader, PipeWriter, Write};
+use std::io::{self, BufRead, BufReader, PipeWriter};
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 use std::sync::mpsc;
@@ -104,17 +104,6 @@ fn a_panic_is_one_line_of_the_log_and_ends_the_process() {
     let begin = "error: panic in thread worker at tests/server/log.rs:";
     assert!(words.starts_with(begin), "{words}");
     assert!(words.ends_with(": two words and a line"), "{words}");
-}
-
-#[test]
-fn a_full_log_pipe_does_not_delay_the_start() {
-    let (log, mut stderr) = io::pipe().expect("a pipe");
-    // A pipe has room for 64 KiB.
-    stderr.write_all(&[b'x'; 64 * 1024]).expect("room");
-    let daemon = start_logging_to(stderr);
-    daemon.connect().exchange("use a", "USING a");
-    assert_eq!(daemon.stop().code(), Some(0));
-    drop(log);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! How the daemon becomes another user.
 
-use nix::unistd::{User, geteuid};
+use nix::unistd::User;
 use std::collections::BTreeSet;
 use std::fs::Permissions;
 use std::net::TcpListener;
@@ -8,17 +8,6 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::process::Command;
 use support::Port;
 use support::{Client, Folder, PROGRAM, Server, as_root, run, run_command, shell};
-
-#[test]
-fn a_server_that_already_runs_as_the_user_keeps_it() {
-    let me = User::from_uid(geteuid())
-        .expect("readable")
-        .expect("a name");
-    let daemon = Server::start(["-u", &me.name]);
-    daemon.connect().exchange("use a", "USING a");
-    let uid = geteuid();
-    assert_eq!(daemon.status("Uid"), format!("{uid}\t{uid}\t{uid}\t{uid}"));
-}
 
 /// With another group it is not the same user, and only root can change groups.
 #[test]

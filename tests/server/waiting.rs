@@ -6,21 +6,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 use support::{Client, Folder, Server};
 
-#[test]
-fn a_waiting_client_that_half_closes_is_answered_at_once_as_are_its_further_commands() {
-    let server = Server::start([]);
-    let mut waiter = server.connect();
-    waiter.send("reserve\r\n");
-    server.await_stat("current-waiting", 1);
-    waiter.send("use a\r\n".to_owned() + &"list-tube-used\r\n".repeat(2000));
-    waiter.send("reserve-with-timeout 1000\r\nlist-tube-used\r\n");
-    waiter.send_no_more();
-    waiter.expect("TIMED_OUT\r\nUSING a\r\n");
-    waiter.expect(&"USING a\r\n".repeat(2000));
-    waiter.expect("TIMED_OUT\r\nUSING a\r\n");
-    waiter.expect_end();
-}
-
 /// Clients that were connected before it closed, and those that connect after it.
 #[test]
 fn a_client_that_has_closed_is_not_there_when_another_one_asks() {
@@ -82,37 +67,6 @@ fn ask_about_closed_clients<S: Read + Write>(
     assert_eq!(before.count("cmd-reserve-with-timeout"), rounds as u64);
 }
 
-/// Some send nothing more, and would wait for each other.
-#[test]
-fn clients_that_ask_while_others_hang_up_are_all_answered_also_by_a_server_that_stops() {
-    let server = Server::start([]);
-    let port = server.port();
-    let come_and_ask = |number: usize| {
-        for _ in 0..100 {
-            let mut client = Client::connect(port);
-            client.send("peek-ready\r\n".repeat(64));
-            if number.is_multiple_of(2) {
-                client.send_no_more();
-            }
-            client.expect(&"NOT_FOUND\r\n".repeat(64));
-        }
-    };
-    thread::scope(|scope| {
-        (0..10).for_each(|number| drop(scope.spawn(move || come_and_ask(number))));
-    });
-    let clients = (0..10_usize).map(|number| {
-        let mut client = Client::connect(port);
-        client.send("peek-ready\r\n".repeat(64));
-        if number.is_multiple_of(2) {
-            client.send_no_more();
-        }
-        client
-    });
-    let clients: Vec<_> = clients.collect();
-    assert_eq!(server.stop().code(), Some(0));
-    drop(clients);
-}
-
 /// Even if there is a new such client each time.
 #[test]
 fn half_closed_clients_that_do_not_read_delay_no_new_connection() {
@@ -158,23 +112,6 @@ fn the_last_commands_of_a_half_closed_client_are_executed_while_it_holds_its_job
         next.expect("TIMED_OUT\r\n");
         assert_eq!(next.ask(&format!("kick-job {id}")), "KICKED");
         next.delete(id);
-    }
-}
-
-#[test]
-fn the_jobs_of_a_client_that_closes_while_it_waits_are_ready_at_once() {
-    let server = Server::start([]);
-    let mut client = server.connect();
-    let id = client.put("x");
-    for unread in ["", "stats\r\n"] {
-        let mut holder = server.connect();
-        holder.reserve();
-        holder.send("reserve\r\n");
-        server.await_stat("current-waiting", 1);
-        holder.send(unread);
-        drop(holder);
-        assert_eq!(client.reserve().id, id);
-        assert_eq!(client.ask(&format!("release {id} 0 0")), "RELEASED");
     }
 }
 
@@ -248,17 +185,4 @@ fn a_client_that_does_not_read_delays_no_other_client() {
         }
         assert_eq!(one.ask("list-tube-used"), "USING default");
     }
-}
-
-#[test]
-fn jobs_whose_delays_end_together_are_all_ready() {
-    const JOBS: usize = 20_000;
-    let server = Server::start([]);
-    let mut client = server.connect();
-    for _ in 0..JOBS / 500 {
-        client.send("put 0 1 60 1\r\nx\r\n".repeat(500));
-        client.lines(500);
-    }
-    server.await_stat("current-jobs-ready", JOBS);
-    assert_eq!(server.stat("current-jobs-delayed"), "0");
 }
