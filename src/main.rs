@@ -12,6 +12,7 @@ use beanpole::server::activation::{self, Inherited};
 use beanpole::server::system::{self, Bound, Memory};
 use beanpole::server::{Clock, Limits, Listener, Server, notify, privileges, spawn};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
+use nix::errno::Errno;
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::User;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGXFSZ};
@@ -201,10 +202,13 @@ fn take_over(inherited: Vec<Inherited>, options: &Options) -> Vec<Listener> {
 }
 
 fn find_user(name: &str) -> Result<User, Failure> {
-    match privileges::find_user(name) {
+    match User::from_name(name) {
+        // Without a list of users there are none in it.
+        Err(Errno::ENOENT) | Ok(None) => {
+            Err((Exit::NoSuchUser, format!("-u {name}: no such user")))
+        }
+        Err(error) => Err(cannot_become(name, error.into())),
         Ok(Some(user)) => Ok(user),
-        Ok(None) => Err((Exit::NoSuchUser, format!("-u {name}: no such user"))),
-        Err(error) => Err(cannot_become(name, error)),
     }
 }
 

@@ -212,14 +212,12 @@ impl fmt::Display for Listener {
 /// Binds to the first address of this host that can be used. `v4_has_own`: connections by
 /// IPv4 have a socket of their own, so one for all addresses takes none of them.
 fn bind_tcp(host: &str, port: u16, v4_has_own: bool) -> io::Result<OwnedFd> {
-    let mut last_error = io::Error::other("the name has no address");
-    for address in (host, port).to_socket_addrs()? {
-        match bind_address(address.into(), v4_has_own) {
-            Ok(socket) => return Ok(socket),
-            Err(error) => last_error = error.into(),
-        }
+    let mut bound = Err(io::Error::other("the name has no address"));
+    let mut addresses = (host, port).to_socket_addrs()?;
+    while let (Err(_), Some(address)) = (&bound, addresses.next()) {
+        bound = bind_address(address.into(), v4_has_own).map_err(io::Error::from);
     }
-    Err(last_error)
+    bound
 }
 
 /// Binds as the standard library does, but does not listen.

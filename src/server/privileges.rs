@@ -1,23 +1,9 @@
 //! Becoming another user: permanently, or to do one thing as that user.
 
 use crate::sys::set_supplementary_groups;
-use nix::errno::Errno;
 use nix::unistd::{Gid, Uid, User, setegid, seteuid, setgid, setuid};
 use std::ffi::CString;
 use std::io;
-
-/// The user of this name; `None` if there is none.
-///
-/// # Errors
-///
-/// If the system's list of users cannot be read.
-pub fn find_user(name: &str) -> io::Result<Option<User>> {
-    match User::from_name(name) {
-        // Without a list there are no users in it.
-        Err(Errno::ENOENT) => Ok(None),
-        found => Ok(found?),
-    }
-}
 
 /// Becomes this user, with its group and its supplementary groups, with no way
 /// back. If we are this user already, and not root, nothing changes.
