@@ -453,7 +453,7 @@ mod tests {
 
     #[test]
     fn the_segment_size_is_at_least_a_page_and_at_most_a_gibibyte() {
-        for (line, taken) in [("-b d -s 0", 4096), ("-b d -s 5000000000", 1 << 30)] {
+        for (line, taken) in [("-b d -z 1 -s 0", 4096), ("-b d -s 5000000000", 1 << 30)] {
             let options = options(line);
             assert_eq!(options.binlog.unwrap().segment_size, taken);
             let given = options.segment_size;
