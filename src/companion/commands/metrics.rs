@@ -9,7 +9,6 @@ use crate::command::{Invocation, Run, last_of};
 use crate::failure::{Failure, Outcome};
 use crate::http::{self, Answer, Request};
 use crate::remote::client::ask_all;
-use crate::remote::watch::worst_first;
 use crate::remote::{Client, Facts, Known, Pattern, Patterns, Refusal, Sample, Server, Tube};
 use crate::signals::end_at_signals;
 use crate::text::output::{Output, WholeFile, complain, note};
@@ -160,21 +159,23 @@ impl Exporter {
     fn tell(&self, server: &Server, until: Instant, told: &mut Exposition) -> Outcome<()> {
         let mut client = Client::connect_until(&server.address, until)?;
         let Metrics { age, most, .. } = self.wanted;
-        let (mut of_server, mut tubes) = (Facts::default(), BTreeMap::new());
+        let (mut of_server, mut worst) = (Facts::default(), Vec::new());
         let patterns = Patterns(self.wanted.tubes.clone());
         Sample::each(&mut client, &patterns, age, |sample| {
             let mut known = Known::default();
             known.take(Duration::ZERO, sample);
             of_server = known.server.facts;
-            tubes.extend(known.tubes);
+            worst.extend(known.tubes);
             if most.is_none() {
-                let some = std::mem::take(&mut tubes);
-                some.iter()
-                    .for_each(|(name, tube)| told.tube(name, tube, age));
+                let all = worst.drain(..);
+                all.for_each(|(name, tube)| told.tube(&name, &tube, age));
             }
+            // Of very many tubes no more are kept than are wanted.
+            worst.sort_by_key(|(_, tube)| tube.rank());
+            worst.truncate(Count::most(most));
         })?;
         told.server(&of_server);
-        for (name, tube) in worst_first(&tubes).into_iter().take(Count::most(most)) {
+        for (name, tube) in &worst {
             told.tube(name, tube, age);
         }
         Ok(())
@@ -349,7 +350,9 @@ mod tests {
         known.take(Duration::ZERO, sample);
         let mut told = Exposition::new("");
         told.server(&known.server.facts);
-        for (name, tube) in worst_first(&known.tubes).into_iter().take(most) {
+        let mut worst: Vec<_> = known.tubes.iter().collect();
+        worst.sort_by_key(|(_, tube)| tube.rank());
+        for (name, tube) in worst.into_iter().take(most) {
             told.tube(name, tube, false);
         }
         in_order(vec![told]).concat()

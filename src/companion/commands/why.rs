@@ -3,7 +3,6 @@
 use crate::command::{Invocation, Run, Tubes};
 use crate::failure::{Failure, Outcome, Status};
 use crate::remote::trouble::sentences;
-use crate::remote::watch::worst_first;
 use crate::remote::{Client, Facts, Known, Patterns, Refusal};
 use crate::text::counted;
 use clap::Args;
@@ -55,9 +54,10 @@ fn ask(client: &mut Client, patterns: &Patterns) -> Outcome<Told> {
     let known = Known::of(client, names.is_empty())?;
     let server = of_server(&known.server.facts);
     if names.is_empty() {
-        let all = worst_first(&known.tubes).into_iter();
-        let troubled = all.take_while(|(_, tube)| tube.severity() > 0);
-        names = troubled.map(|(name, _)| name.clone()).collect();
+        let all = known.tubes.iter();
+        let mut troubled: Vec<_> = all.filter(|(_, tube)| tube.severity() > 0).collect();
+        troubled.sort_by_key(|(_, tube)| tube.rank());
+        names = troubled.into_iter().map(|(name, _)| name.clone()).collect();
         more = names.split_off(names.len().min(TUBES)).len();
     }
     let mut tubes = Vec::new();

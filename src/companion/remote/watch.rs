@@ -483,6 +483,11 @@ impl Tube {
         self.troubles.first().map_or(0, |worst| worst.severity)
     }
 
+    /// Its place among others: the worst come first, and among equals the largest.
+    pub fn rank(&self) -> Reverse<(usize, u64)> {
+        Reverse((self.severity(), self.facts().jobs().iter().sum()))
+    }
+
     /// Whether it needs a person.
     pub fn is_grave(&self) -> bool {
         self.troubles.iter().any(|trouble| trouble.kind.is_grave)
@@ -510,14 +515,6 @@ const PUT: usize = 0;
 const RESERVE: usize = 1;
 const DELETE: usize = 2;
 const TIMEOUTS: usize = RATES.len() - 1;
-
-/// Tubes, the worst first; of those in the same trouble, the largest.
-pub fn worst_first(tubes: &BTreeMap<TubeName, Tube>) -> Vec<(&TubeName, &Tube)> {
-    let jobs = |tube: &Tube| tube.facts().jobs().iter().sum::<u64>();
-    let mut tubes: Vec<_> = tubes.iter().collect();
-    tubes.sort_by_key(|(_, tube)| Reverse((tube.severity(), jobs(tube))));
-    tubes
-}
 
 /// The tubes of these servers that are wanted, by a column: those with the
 /// largest figures first, and among equals by name. Without a column they come
