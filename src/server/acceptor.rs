@@ -28,13 +28,8 @@ pub fn run(shared: &Arc<Shared>, listeners: &[Listener], stop: BorrowedFd<'_>) {
         workers: Workers::new(),
         named: Cell::default(),
     };
-    let mut open: Vec<_> = listeners.iter().collect();
-    while let Some(ready) = acceptor.wait(&open, PollTimeout::NONE) {
-        let mut ready = ready.into_iter();
-        open.retain(|listener| {
-            let is_ready = ready.next().expect("one for each");
-            !is_ready || acceptor.accept(listener)
-        });
+    while let Some(ready) = acceptor.wait(listeners, PollTimeout::NONE) {
+        ready.iter().for_each(|listener| acceptor.accept(listener));
     }
 }
 
@@ -48,15 +43,15 @@ struct Acceptor<'a> {
 }
 
 impl Acceptor<'_> {
-    /// Waits until a client connects, or until the time is over. Returns for each
-    /// listener whether a client is there; `None` if the server ends. Clients that
-    /// wait for jobs may hang up meanwhile: then their waits end.
-    fn wait(&self, listeners: &[&Listener], timeout: PollTimeout) -> Option<Vec<bool>> {
+    /// Waits until a client connects, or until the time is over. Returns the listeners
+    /// at which a client is; `None` if the server ends. Clients that wait for jobs may
+    /// hang up meanwhile: then their waits end.
+    fn wait<'a>(&self, listeners: &'a [Listener], time: PollTimeout) -> Option<Vec<&'a Listener>> {
         let sockets = listeners.iter().map(|listener| listener.socket.as_fd());
         let fds = [self.stop, self.shared.hangups_in_reserve.as_fd()].into_iter();
         let fds = fds.chain(sockets);
         let mut fds: Vec<_> = fds.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
-        match poll(&mut fds, timeout) {
+        match poll(&mut fds, time) {
             Ok(_) | Err(Errno::EINTR) => {}
             // Nothing that a client does: so few descriptors need no memory of the kernel.
             Err(error) => panic!("waiting for connections: {error}"),
@@ -66,39 +61,27 @@ impl Acceptor<'_> {
         if have_hung_up {
             self.shared.end_waits_of_hung_up();
         }
-        (!ends).then(|| ready.collect())
+        let all = listeners.iter().zip(ready);
+        let with_client = all.filter_map(|(listener, is_ready)| is_ready.then_some(listener));
+        (!ends).then(|| with_client.collect())
     }
 
-    /// Takes a connection. Returns whether more can come from this listener.
-    fn accept(&self, listener: &Listener) -> bool {
-        let error = match sys::accept(listener.socket.as_fd()) {
-            Ok(socket) => {
-                self.connect(Stream(socket));
-                return true;
-            }
-            Err(error) => error,
-        };
-        let text = io::Error::from(error);
-        match error {
+    /// Takes a connection.
+    fn accept(&self, listener: &Listener) {
+        match sys::accept(listener.socket.as_fd()) {
+            Ok(socket) => self.connect(Stream(socket)),
             // The client has disconnected again, or the call was interrupted.
-            Errno::EAGAIN | Errno::ECONNABORTED | Errno::EINTR => {}
-            // Another program has shut the socket down.
-            Errno::EINVAL | Errno::EBADF | Errno::ENOTSOCK => {
-                log::error(format_args!(
-                    "listening on {listener} ends: accepting a connection: {text}"
-                ));
-                return false;
-            }
+            Err(Errno::EAGAIN | Errno::ECONNABORTED | Errno::EINTR) => {}
             // There is no descriptor or no memory left; or the connection had an error of the
-            // network before it was accepted.
-            _ => {
+            // network before it was accepted; or another program has shut the socket down.
+            Err(error) => {
+                let text = io::Error::from(error);
                 log::warning(format_args!(
                     "accepting a connection: {text}; accepting pauses"
                 ));
                 self.pause();
             }
         }
-        true
     }
 
     /// Hands the connection to a worker, unless there are too many already. If no

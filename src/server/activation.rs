@@ -31,11 +31,8 @@ pub fn inherited_sockets() -> Result<Vec<Inherited>, String> {
     let mut sockets = Vec::new();
     for (index, name) in (0..count).zip(names) {
         let socket = sys::inherited_descriptor(index).and_then(Listener::on);
-        let socket = socket.map_err(|error| match name {
-            "" => format!("taking over inherited socket {index}: {error}"),
-            name => format!("taking over inherited socket {index} ({name}): {error}"),
-        })?;
-        sockets.push((socket, name.into()));
+        let failed = |error| format!("taking over inherited socket {index}: {error}");
+        sockets.push((socket.map_err(failed)?, name.into()));
     }
     Ok(sockets)
 }

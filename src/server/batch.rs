@@ -263,6 +263,10 @@ mod tests {
         Shared::new(engine, Some(binlog), clock, limits).unwrap()
     }
 
+    fn execute(batch: &mut Batch, shared: &Shared, id: ConnectionId) -> Next {
+        batch.execute_slices(shared, id, &mut MemoryPart::new(&shared.memory, 0), false)
+    }
+
     fn push(batch: &mut Batch, text: &str) {
         let (mut framer, mut input) = (Framer::new(100), text.as_bytes());
         while let Some(request) = framer.next(&mut input) {
@@ -312,7 +316,7 @@ mod tests {
         let shift_after = |text: &str| {
             let mut batch = Batch::default();
             push(&mut batch, text);
-            batch.execute_slices(&shared, id, &mut MemoryPart::new(&shared.memory, 0), false);
+            execute(&mut batch, &shared, id);
             shared.with_lock(|state, _| state.engine.outside.clock_shift)
         };
         assert_eq!(shift_after("peek-ready\r\n"), hour);
@@ -346,10 +350,7 @@ mod tests {
             let id = shared.with_lock(|state, _| state.engine.connect());
             let mut batch = Batch::default();
             push(&mut batch, text);
-            assert!(
-                batch.execute_slices(&shared, id, &mut MemoryPart::new(&shared.memory, 0), false)
-                    == Next::Post
-            );
+            assert!(execute(&mut batch, &shared, id) == Next::Post);
             let (replies, needed) = batch.replies();
             (std::mem::take(replies), needed)
         };
@@ -367,26 +368,17 @@ mod tests {
         let id = shared.with_lock(|state, _| state.engine.connect());
         let mut batch = Batch::default();
         push(&mut batch, "put 0 0 60 1\r\nx\r\n");
-        assert!(
-            batch.execute_slices(&shared, id, &mut MemoryPart::new(&shared.memory, 0), false)
-                == Next::Post
-        );
+        assert!(execute(&mut batch, &shared, id) == Next::Post);
         batch.replies().0.clear();
         // After CHECK_EVERY requests, a time slice checks whether disk space is short.
         let changes = "reserve-job 1\r\nrelease 1 0 0\r\n".repeat(CHECK_EVERY / 2);
         while !shared.has_binlog_backpressure() {
             push(&mut batch, &changes);
-            assert!(
-                batch.execute_slices(&shared, id, &mut MemoryPart::new(&shared.memory, 0), false)
-                    == Next::Post
-            );
+            assert!(execute(&mut batch, &shared, id) == Next::Post);
             assert_eq!(batch.replies().0.drain(..).len(), CHECK_EVERY);
         }
         push(&mut batch, &changes);
-        assert!(
-            batch.execute_slices(&shared, id, &mut MemoryPart::new(&shared.memory, 0), false)
-                == Next::Post
-        );
+        assert!(execute(&mut batch, &shared, id) == Next::Post);
         assert!(!shared.has_binlog_backpressure());
         assert_eq!(batch.replies().0.drain(..).len(), CHECK_EVERY);
     }
@@ -416,15 +408,9 @@ mod tests {
         };
         push(&mut batch, "use a\r\n");
         push(&mut batch, &"peek-ready\r\n".repeat(REQUESTS_AT_ONCE - 1));
-        assert!(
-            batch.execute_slices(&shared, id, &mut MemoryPart::new(&shared.memory, 0), false)
-                == Next::AwaitLeavers
-        );
+        assert!(execute(&mut batch, &shared, id) == Next::AwaitLeavers);
         assert_eq!(batch.replies().0.drain(..).len(), 1);
-        assert!(
-            batch.execute_slices(&shared, id, &mut MemoryPart::new(&shared.memory, 0), false)
-                == Next::Post
-        );
+        assert!(execute(&mut batch, &shared, id) == Next::Post);
         assert_eq!(batch.replies().0.len(), REQUESTS_AT_ONCE - 1);
     }
 
@@ -482,10 +468,7 @@ mod tests {
         let replies = |text: &str| {
             let mut batch = Batch::default();
             push(&mut batch, text);
-            assert!(
-                batch.execute_slices(&shared, id, &mut MemoryPart::new(&shared.memory, 0), false)
-                    == Next::Post
-            );
+            assert!(execute(&mut batch, &shared, id) == Next::Post);
             batch.replies().0.len()
         };
         replies(&format!("put 0 0 60 90\r\n{}\r\n", "x".repeat(90)));
@@ -558,7 +541,7 @@ mod tests {
             &mut batch,
             &format!("put 0 0 60 90\r\n{}\r\n", "x".repeat(90)),
         );
-        batch.execute_slices(&shared, id, &mut MemoryPart::new(&shared.memory, 0), false);
+        execute(&mut batch, &shared, id);
         assert_eq!(replies(), REQUESTS_AT_ONCE - 1);
         shared.with_lock(|state, _| {
             state.engine.config.max_memory = Some(state.engine.memory());

@@ -1,6 +1,7 @@
 //! The table of connections: who has a slot in it, who has hung up, and how connections
 //! end.
 
+use super::LOOKS_EVERY;
 use super::leaving::LEAVES_WITHIN;
 use super::outbox::Client;
 use super::shared::{Guarded, SLICE_STEPS, Shared, Slot};
@@ -172,7 +173,7 @@ impl Shared {
             if is_empty || is_over {
                 return is_empty;
             }
-            thread::park_timeout(Duration::from_millis(1));
+            thread::park_timeout(LOOKS_EVERY);
         }
     }
 

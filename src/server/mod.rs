@@ -116,6 +116,9 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+/// How long a thread sleeps before it looks again at what nothing reports.
+const LOOKS_EVERY: Duration = Duration::from_millis(10);
+
 /// How long clients that do not read their replies can delay the end of the
 /// server.
 const STOP_GRACE: Duration = Duration::from_millis(1200);

@@ -6,6 +6,7 @@
 //! that user, who can then harm no one else. Root's own rights are used only where
 //! only root can change the directory.
 
+use super::LOOKS_EVERY;
 use super::privileges::acting_as;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
@@ -20,7 +21,6 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, lchown};
 use std::path::{Path, PathBuf};
 use std::thread;
-use std::time::Duration;
 
 /// Which users may connect to a Unix socket: those who may write to its file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -123,7 +123,7 @@ fn lock_directory(path: &Path) -> Option<File> {
         if directory.try_lock().is_ok() {
             return Some(directory);
         }
-        thread::sleep(Duration::from_millis(10));
+        thread::sleep(LOOKS_EVERY);
     }
     None
 }

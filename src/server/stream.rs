@@ -2,6 +2,7 @@
 //! otherwise. (A write to a peer that has closed returns an error and raises
 //! no signal: Rust's programs ignore SIGPIPE from their start.)
 
+use super::LOOKS_EVERY;
 use crate::sys;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -128,7 +129,8 @@ impl Stream {
                     }
                     // A peer that closes is noticed at once, since a new client may want
                     // its slot. Nothing reports that it has received everything.
-                    let (Ok(_) | Err(_)) = self.poll(input, 10_u8.into());
+                    let time = PollTimeout::try_from(LOOKS_EVERY).expect("a short time");
+                    let (Ok(_) | Err(_)) = self.poll(input, time);
                 }
                 _ => return,
             }

@@ -355,9 +355,21 @@ mod tests {
 
     /// Has this done by a worker whose peer is the stream.
     fn with_worker(work: impl FnOnce(Worker, UnixStream)) {
+        with_little_memory(None, work);
+    }
+
+    /// The same, with so much memory. If that is bounded, a group pays for sockets.
+    fn with_little_memory(max_memory: Option<u64>, work: impl FnOnce(Worker, UnixStream)) {
         let clock = Clock::start();
-        let limits = Limits::of_one_client(10_000);
-        let engine = Engine::new(Config::new(10_000), clock.now());
+        let limits = Limits {
+            narrow_sockets: max_memory.is_some(),
+            ..Limits::of_one_client(90_000)
+        };
+        let config = Config {
+            max_memory,
+            ..Config::new(90_000)
+        };
+        let engine = Engine::new(config, clock.now());
         let shared = Shared::new(engine, None, clock, limits).unwrap();
         let (ours, theirs) = UnixStream::pair().unwrap();
         let client = Client::new(
@@ -395,37 +407,17 @@ mod tests {
         });
         // Most of the memory is left for others.
         for (limit, width) in [(3 * WIDE as u64, 0), (5 * WIDE as u64, WIDE)] {
-            let clock = Clock::start();
-            let limits = Limits {
-                narrow_sockets: true,
-                ..Limits::of_one_client(90_000)
-            };
-            let config = Config {
-                max_memory: Some(limit),
-                ..Config::new(90_000)
-            };
-            let engine = Engine::new(config, clock.now());
-            let shared = Shared::new(engine, None, clock, limits).unwrap();
-            let (ours, mut theirs) = UnixStream::pair().unwrap();
-            let client = Client::new(
-                Stream(ours.into()),
-                ConnectionId(0),
-                None,
-                Arc::default(),
-                None,
-            );
-            let client = Arc::new(client);
-            let mut worker = Worker::new(&shared, &client);
-            theirs
-                .write_all(b"put 0 0 60 60000\r\nthe beginning")
-                .unwrap();
-            worker.read().unwrap();
-            worker.parse();
-            assert_eq!(worker.width, 0);
-            theirs.write_all(b" and more").unwrap();
-            worker.read().unwrap();
-            assert_eq!(worker.width, width);
-            assert_eq!(worker.memory.bytes, width as u64 + 22);
+            with_little_memory(Some(limit), |mut worker, mut theirs| {
+                let beginning = b"put 0 0 60 60000\r\nthe beginning";
+                theirs.write_all(beginning).unwrap();
+                worker.read().unwrap();
+                worker.parse();
+                assert_eq!(worker.width, 0);
+                theirs.write_all(b" and more").unwrap();
+                worker.read().unwrap();
+                assert_eq!(worker.width, width);
+                assert_eq!(worker.memory.bytes, width as u64 + 22);
+            });
         }
     }
 

@@ -1,8 +1,8 @@
 //! Sockets that a launcher has bound. Here the launcher is a line of shell.
 
-use nix::sys::socket::{AddressFamily, Shutdown, SockFlag, SockType, shutdown, socket};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 use std::net::{TcpListener, UdpSocket};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use support::{Client, Folder, Server, run_command, shell};
@@ -70,20 +70,6 @@ fn inherited_sockets_are_served_and_options_that_name_others_are_ignored() {
     assert_eq!(daemon.stop().code(), Some(0));
     // The daemon leaves the socket's file, because the launcher has made it.
     assert!(path.exists());
-}
-
-#[test]
-fn the_other_inherited_sockets_are_served_when_one_is_shut_down() {
-    let bound = Bound::new();
-    let daemon = bound.launch(&[]);
-    daemon.log_line("listening on unix:");
-    shutdown(bound.tcp.as_raw_fd(), Shutdown::Both).expect("a listener");
-    daemon.log_line(&format!(
-        "error: listening on 127.0.0.1:{} ends: accepting a connection: Invalid argument",
-        bound.port
-    ));
-    Client::connect_unix(&bound.path).exchange("use local", "USING local");
-    assert_eq!(daemon.stop().code(), Some(0));
 }
 
 #[test]
