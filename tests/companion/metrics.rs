@@ -163,6 +163,25 @@ fn each_kind_of_trouble_has_an_alert_and_each_alert_a_test() {
 }
 
 #[test]
+fn the_tubes_that_are_wanted_are_the_worst_of_all_that_are_listed() {
+    on_each_server(&[], |scene| {
+        // A server lists a thousand at a time.
+        let mut client = scene.connect();
+        let names = (0..1500).map(|number| format!("watch t{number}\r\n"));
+        client.send(names.collect::<String>());
+        client.lines(1500);
+        scene.tell(
+            r#"
+            $ beanpole put -q -t t7 one two; beanpole put -q -t t1400 three; beanpole put -q -t t9 four
+            $ beanpole bury 3
+            $ beanpole metrics --tubes 2 | grep -o 'tube="[^"]*' | sort -u
+            tube="t1400
+            tube="t7"#,
+        );
+    });
+}
+
+#[test]
 fn metrics_are_served_by_http() {
     on_each_server(&[], |mut scene| {
         let served = scene.begin("beanpole metrics --listen 127.0.0.1:0 --host queue.example");

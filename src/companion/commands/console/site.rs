@@ -194,10 +194,8 @@ impl Console {
             "GET" => false,
             "POST" => true,
             _ => {
-                return Err(Answer::refusal(
-                    405,
-                    "only GET, HEAD and POST are known here",
-                ));
+                let reason = "only GET, HEAD and POST are known here";
+                return Err(Answer::refusal(405, reason));
             }
         };
         let file = FILES.iter().find(|(known, ..)| *known == path);
