@@ -7,7 +7,7 @@ use crate::remote::client::job;
 use crate::remote::facts::FREE;
 use crate::remote::finder::each_body;
 use crate::remote::form::{Bodies, job_line, job_titles, job_to_json};
-use crate::remote::{Client, Job, JobFacts, Scope, State};
+use crate::remote::{Scope, State};
 use crate::selection::{Conditions, state};
 use crate::text::output::{Output, complain, width};
 use crate::values::parse;
@@ -41,53 +41,32 @@ impl Run for Ls {
                 some => some.into(),
             },
         };
-        let most = self.conditions.most();
-        let mut table = Table {
-            ls: &self,
-            is_of_one: scope.tubes.len() == 1,
-            width: width(),
-            output: Output::new(),
-            has_rows: false,
-        };
-        let show = |client: &mut Client, jobs| table.show(client, jobs);
-        let status = self.conditions.pages(&mut client, &scope, most, show)?;
-        table.output.sync()?;
-        Ok(Status::done_if(status == Status::Done && table.has_rows))
-    }
-}
-
-/// The rows, in one of three forms: a table, ids, or JSON.
-struct Table<'a> {
-    ls: &'a Ls,
-    /// Whether all jobs are of one tube.
-    is_of_one: bool,
-    /// How many characters a line may have; into a pipe, as many as there are.
-    width: Option<usize>,
-    output: Output,
-    has_rows: bool,
-}
-
-impl Table<'_> {
-    fn show(&mut self, client: &mut Client, jobs: Vec<JobFacts>) -> Outcome<()> {
-        if self.ls.quiet {
-            self.has_rows |= !jobs.is_empty();
-            return jobs.iter().try_for_each(|job| self.output.line(job.id));
-        }
-        each_body(client, jobs, |job, found| self.row(job, &found))
-    }
-
-    fn row(&mut self, mut job: JobFacts, found: &Job) -> Outcome<()> {
-        let is_first = !std::mem::replace(&mut self.has_rows, true);
-        if self.ls.json {
-            job.all.add_missing("size", found.size);
-            let json = job_to_json(job.id, Some(&job.all), &found.body);
-            return self.output.json(&json);
-        }
-        if is_first {
-            self.output.line(job_titles(self.is_of_one))?;
-        }
-        let line = job_line(&job, found, self.is_of_one, self.width);
-        self.output.line(line)
+        let is_of_one = scope.tubes.len() == 1;
+        // Into a pipe, a line has as many characters as there are.
+        let (width, most) = (width(), self.conditions.most());
+        let (mut output, mut has_rows) = (Output::new(), false);
+        let pages = self
+            .conditions
+            .pages(&mut client, &scope, most, |client, jobs| {
+                if self.quiet {
+                    has_rows |= !jobs.is_empty();
+                    return jobs.iter().try_for_each(|job| output.line(job.id));
+                }
+                each_body(client, jobs, |mut job, found| {
+                    let is_first = !std::mem::replace(&mut has_rows, true);
+                    if self.json {
+                        job.all.add_missing("size", found.size);
+                        return output.json(&job_to_json(job.id, Some(&job.all), &found.body));
+                    }
+                    if is_first {
+                        output.line(job_titles(is_of_one))?;
+                    }
+                    output.line(job_line(&job, &found, is_of_one, width))
+                })
+            });
+        let status = pages?;
+        output.sync()?;
+        Ok(Status::done_if(status == Status::Done && has_rows))
     }
 }
 
