@@ -187,7 +187,7 @@ pub struct Invocation {
 pub struct Sure {
     /// do not ask on each of several servers
     #[arg(short, long)]
-    yes: bool,
+    pub yes: bool,
 }
 
 /// What each server has answered.
@@ -247,9 +247,8 @@ impl Invocation {
         output.sync()
     }
 
-    /// Whether this is to be done, which is asked if other servers are changed, too.
-    pub fn confirm(&self, sure: &Sure, what: impl Display) -> Outcome<bool> {
-        let is_sure = sure.yes || !self.is_one_of_many;
+    /// Whether this is to be done, which is asked unless that is sure.
+    pub fn confirm(&self, is_sure: bool, what: impl Display) -> Outcome<bool> {
         Ok(is_sure || confirm(format_args!("{what} at {}?", self.servers[0].title()))?)
     }
 

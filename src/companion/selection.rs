@@ -133,16 +133,11 @@ impl Jobs {
             return Failure::usage("the ids on standard input are those of one server");
         }
         let found = self.chosen.find(invocation, &self.ids, &tubes, None)?;
-        let is_sure = self.yes || found.is_trial || found.ids.is_empty();
-        let named = || counted(found.ids.len() as u64, "job");
-        let what = found.what.clone();
-        if let Some(what) = what.or_else(|| invocation.is_one_of_many.then(named))
-            && !is_sure
-            && !confirm(format!(
-                "{verb} {what} at {}?",
-                invocation.servers[0].title()
-            ))?
-        {
+        let named = counted(found.ids.len() as u64, "job");
+        let what = found.what.as_ref().unwrap_or(&named);
+        let is_needless = found.what.is_none() && !invocation.is_one_of_many;
+        let is_sure = self.yes || found.is_trial || found.ids.is_empty() || is_needless;
+        if !invocation.confirm(is_sure, format_args!("{verb} {what}"))? {
             return Ok(Status::No);
         }
         let until = self.wait.map(|Interval(time)| Instant::now() + time);

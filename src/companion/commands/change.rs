@@ -111,7 +111,8 @@ impl Run for Kick {
     fn run(self, invocation: &Invocation) -> Outcome {
         let mut client = invocation.connect()?;
         let tubes = Patterns(self.tubes).or_default().existing(&mut client)?;
-        if !invocation.confirm(&self.sure, format_args!("Kick jobs of {}", listed(&tubes)))? {
+        let is_sure = self.sure.yes || !invocation.is_one_of_many;
+        if !invocation.confirm(is_sure, format_args!("Kick jobs of {}", listed(&tubes)))? {
             return Ok(Status::No);
         }
         let mut done = 0;
@@ -152,7 +153,8 @@ impl Run for Pause {
         let Seconds(time) = word(&self.time)?;
         let mut client = invocation.connect()?;
         let tubes = patterns.existing(&mut client)?;
-        if !invocation.confirm(&self.sure, format_args!("Pause {}", listed(&tubes)))? {
+        let is_sure = self.sure.yes || !invocation.is_one_of_many;
+        if !invocation.confirm(is_sure, format_args!("Pause {}", listed(&tubes)))? {
             return Ok(Status::No);
         }
         let line = |tube: &TubeName| format!("pause-tube {tube} {time}");

@@ -313,15 +313,15 @@ impl Check {
             readings.push(reading);
         }
         if wants_age {
-            let next = sample.next.iter().map(|job| job.age);
+            let ready = sample.jobs.iter().filter(|job| job.state == State::Ready);
+            let next = ready.map(|job| job.age);
             // The last one may be much older, if jobs of smaller priorities keep coming.
             let ages = ["first-ready-age", "last-ready-age"];
             let told = of_tubes().flat_map(|tube| ages.map(|key| tube.number(key)));
             readings.push(self.reading("age", next.chain(told).max().unwrap_or(0)));
         }
         if wants_tries {
-            let jobs = sample.next.iter().chain(&sample.others);
-            let most = jobs.max_by_key(|job| job.reserves);
+            let most = sample.jobs.iter().max_by_key(|job| job.reserves);
             let mut reading = self.reading("tries", most.map_or(0, |job| job.reserves));
             reading.about = most.map_or(String::new(), |job| format!(" of job {}", job.id));
             readings.push(reading);

@@ -21,13 +21,10 @@ pub const COLUMNS: [(&str, isize); 10] = [
     ("reserves", 8),
 ];
 
-/// How many connections are listed at most.
-const MOST: usize = 100_000;
-
 /// The connections of a server: in the order in which they came or, by a column, those
 /// with the largest figures first.
 pub fn sorted(client: &mut Client, by: Option<&str>) -> Outcome<Vec<Facts>> {
-    let Some(mut found) = finder::connections(client, MOST)? else {
+    let Some(mut found) = finder::connections(client)? else {
         let [all, put, work, wait] = client.server_stats()?.connections();
         return Failure::refused(format!(
             "this server does not list its connections: it has {all}; {put} have put, \

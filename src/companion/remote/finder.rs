@@ -48,6 +48,33 @@ impl Scope {
     fn has_tube(&self, tube: &TubeName) -> bool {
         self.tubes.is_empty() || self.tubes.contains(tube)
     }
+
+    /// The request for up to `most` jobs of it, from this id on. If there is exactly one
+    /// tube, it names the tube, and the state if there is exactly one, provided that a line
+    /// has room for them. The jobs in the reply are checked in any case.
+    pub fn line(&self, from: JobId, most: usize) -> String {
+        let all = format!("list-jobs {from} {most}");
+        let narrow = match (self.tubes.as_slice(), self.states.as_slice()) {
+            ([tube], [state]) => format!("{all} {tube} {}", state.name()),
+            ([tube], _) => format!("{all} {tube}"),
+            _ => return all,
+        };
+        if narrow.len() + 2 <= MAX_LINE {
+            narrow
+        } else {
+            all
+        }
+    }
+
+    /// The jobs of it among those that were listed.
+    pub fn those(&self, listed: Vec<Facts>) -> Outcome<Vec<JobFacts>> {
+        let jobs = listed.into_iter().map(JobFacts::read);
+        let mut jobs = jobs
+            .filter_map(Outcome::transpose)
+            .collect::<Outcome<Vec<_>>>()?;
+        jobs.retain(|job| self.has(job));
+        Ok(jobs)
+    }
 }
 
 /// The highest number of jobs or connections that one request asks for.
@@ -185,71 +212,33 @@ impl Walk {
         let Some(from) = self.next else {
             return Ok(Vec::new());
         };
-        let line = self.line(from, most);
+        let line = self.scope.line(from, most);
         self.left = self.left.checked_sub(1).ok_or_else(|| {
             Failure::Unreachable(format!("{line}: the server's list of jobs has no end"))
         })?;
         let reply = client.call(&line)?;
         let (jobs, next) = in_list(&line, reply)?;
         self.next = next.map(JobId).filter(|next| *next > from);
-        let known = jobs.into_iter().map(JobFacts::read);
-        let known = known.filter_map(Outcome::transpose);
-        let mut jobs = known.collect::<Outcome<Vec<_>>>()?;
-        jobs.retain(|job| self.scope.has(job));
-        Ok(jobs)
-    }
-
-    /// The request. If there is exactly one tube, it names the tube, and the
-    /// state if there is exactly one, provided that a line has room for them.
-    /// The jobs in the reply are checked in any case.
-    fn line(&self, from: JobId, most: usize) -> String {
-        let all = format!("list-jobs {from} {most}");
-        let narrow = match (self.scope.tubes.as_slice(), self.scope.states.as_slice()) {
-            ([tube], [state]) => format!("{all} {tube} {}", state.name()),
-            ([tube], _) => format!("{all} {tube}"),
-            _ => return all,
-        };
-        if narrow.len() + 2 <= MAX_LINE {
-            narrow
-        } else {
-            all
-        }
+        self.scope.those(jobs)
     }
 }
 
-/// Up to `most` connections of a server in the order in which they came; `None` if
-/// it does not list them.
-pub fn connections(client: &mut Client, most: usize) -> Outcome<Option<Vec<Facts>>> {
+/// The connections of a server in the order in which they came; `None` if it does not list
+/// them.
+pub fn connections(client: &mut Client) -> Outcome<Option<Vec<Facts>>> {
     let mut found = Vec::new();
-    let are_listed = each_listed(client, "list-connections", |_, page| {
-        found.extend(page);
-        Ok(found.len() < most)
+    let are_listed = each_listed(client, "list-connections", |_, some| {
+        found.extend(some);
+        Ok(())
     })?;
     Ok(are_listed.then_some(found))
 }
 
-/// Gives all tubes of a server, some after the others, in the order in which they came,
-/// with what `stats-tube` shows and more. Whether it lists them.
-pub fn each_tubes(
-    client: &mut Client,
-    mut each: impl FnMut(&mut Client, Vec<(TubeName, Facts)>) -> Outcome<()>,
-) -> Outcome<bool> {
-    let named = |facts: Facts| {
-        let name = TubeName::parse(facts.text("name").as_bytes())?;
-        Some((name, facts.without("id")))
-    };
-    each_listed(client, "list-tube-stats", |client, page| {
-        each(client, page.into_iter().filter_map(named).collect())?;
-        Ok(true)
-    })
-}
-
-/// Gives what a server lists, some after the others, as long as more is wanted. Whether
-/// the server has such lists.
-fn each_listed(
+/// Gives what a server lists, some after the others. Whether the server has such lists.
+pub fn each_listed(
     client: &mut Client,
     what: &str,
-    mut each: impl FnMut(&mut Client, Vec<Facts>) -> Outcome<bool>,
+    mut each: impl FnMut(&mut Client, Vec<Facts>) -> Outcome<()>,
 ) -> Outcome<bool> {
     if !client.is_extended()? {
         return Ok(false);
@@ -259,11 +248,9 @@ fn each_listed(
         while let Some(from) = next {
             let line = format!("{what} {from} {MOST}");
             let reply = client.call(&line)?;
-            let (page, after) = in_list(&line, reply)?;
+            let (some, after) = in_list(&line, reply)?;
             next = after.filter(|after| *after > from);
-            if !each(client, page)? {
-                break;
-            }
+            each(client, some)?;
         }
         Ok(true)
     })

@@ -95,13 +95,9 @@ pub static TABLE: [Kind; 11] = [
         rule: "BeanpoleJobsTimeOut",
         is_grave: true,
         mark: "!time",
-        seen: |tube| match are_common(tube.facts()) {
-            // Then one job that is there and has timed out will be no exception.
-            true if tube.late > 0 => Some(tube.facts().number("total-timeouts")),
-            is_common => {
-                let timeouts = tube.recent_timeouts().max(tube.late);
-                Some(timeouts).filter(|timeouts| is_common || *timeouts >= OFTEN)
-            }
+        seen: |tube| {
+            let timeouts = tube.recent_timeouts().max(tube.late);
+            Some(timeouts).filter(|timeouts| *timeouts >= OFTEN)
         },
         least: OFTEN,
         words: |_, timeouts| format!("{timeouts} timeouts"),
@@ -227,8 +223,6 @@ pub struct Trouble {
 /// From this number on, reservations of a job that were in vain, or timeouts of a tube,
 /// will probably continue.
 pub const OFTEN: u64 = 3;
-/// Where at least one of this many reservations ends with a timeout, it is no exception.
-const NO_EXCEPTION: u64 = 4;
 
 impl Trouble {
     /// All trouble of a tube, the worst first.
@@ -298,26 +292,14 @@ pub fn is_full(tube: &Facts) -> bool {
     most > 0 && tube.jobs_in(&State::ALL) >= most
 }
 
-/// Whether so many reservations of a tube have timed out that it is no exception.
-fn are_common(tube: &Facts) -> bool {
-    let timeouts = tube.number("total-timeouts");
-    timeouts >= OFTEN && timeouts * NO_EXCEPTION >= tube.number("total-reserves")
-}
-
 /// All trouble of a tube in words; empty if nothing is wrong.
 pub fn words(troubles: &[Trouble]) -> String {
     let words = troubles.iter().map(|trouble| trouble.words.as_str());
     words.collect::<Vec<_>>().join(", ")
 }
 
-/// Whether a job was reserved often, and each time its worker was lost or took
-/// too long. A reservation that ends with a release or a burial is counted by
-/// the server, and the rest has failed.
-pub fn has_failed_often(job: &JobFacts) -> bool {
-    failures(job) >= OFTEN && job.state != State::Buried
-}
-
-/// How many of its reservations were in vain.
+/// How many times a job was reserved and its worker was lost or took too long. A reservation
+/// that ends with a release or a burial is counted by the server, and the rest has failed.
 pub fn failures(job: &JobFacts) -> u64 {
     let number = |key| job.all.number(key);
     let settled = number("releases").saturating_add(number("buries"));
@@ -359,9 +341,8 @@ impl Refusal {
     }
 }
 
-/// About how many jobs the sentences ask, and about how many connections.
+/// About how many jobs the sentences ask.
 const SOME: usize = 100;
-const MOST_CONNECTIONS: usize = 10_000;
 
 /// A tube that was looked into.
 struct Look<'a> {
@@ -388,7 +369,6 @@ pub fn sentences(client: &mut Client, name: &TubeName, tube: &Tube) -> Outcome<V
     held.sort_by_key(|job| job.time_left.0);
     let mut tube = tube.clone();
     tube.look_at(next.iter().chain(&held));
-    tube.age = tube.age.or(next.first().map(|job| job.age));
     let producer = match tube.growth {
         Some(rate) => producer(client, name, rate)?,
         None => None,
@@ -426,7 +406,7 @@ pub fn sentences(client: &mut Client, name: &TubeName, tube: &Tube) -> Outcome<V
 /// The address of the connection that puts most into a tube that grows by so many jobs a
 /// minute, by how many it has put since it came.
 fn producer(client: &mut Client, tube: &TubeName, rate: u64) -> Outcome<Option<String>> {
-    let all = connections(client, MOST_CONNECTIONS)?.unwrap_or_default();
+    let all = connections(client)?.unwrap_or_default();
     let of_it = all.iter().filter(|one| one.text("tube") == tube.as_str());
     let puts = of_it.map(|one| {
         let minutely = one.number("puts").saturating_mul(60) / one.number("age").max(1);

@@ -4,9 +4,9 @@
 //! its tubes, and some of the jobs of tubes.
 
 use crate::failure::Outcome;
-use crate::remote::client::{facts, job};
-use crate::remote::finder;
-use crate::remote::{Client, Facts, JobFacts, Patterns, Reply, Scope, State, Walk};
+use crate::remote::client::{facts, in_list, job};
+use crate::remote::finder::each_listed;
+use crate::remote::{Client, Facts, JobFacts, Patterns, Reply, Scope, State};
 use beanpole::protocol::{JobId, TubeName};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use std::collections::HashSet;
@@ -31,9 +31,12 @@ fn each_of(
     tubes: &Patterns,
     mut each: impl FnMut(&mut Client, Vec<(TubeName, Facts)>) -> Outcome<()>,
 ) -> Outcome<()> {
-    let are_listed = finder::each_tubes(client, |client, mut some| {
-        some.retain(|(name, _)| tubes.mean(name));
-        each(client, some)
+    let meant = |facts: Facts| {
+        let name = TubeName::parse(facts.text("name").as_bytes())?;
+        tubes.mean(&name).then(|| (name, facts.without("id")))
+    };
+    let are_listed = each_listed(client, "list-tube-stats", |client, some| {
+        each(client, some.into_iter().filter_map(meant).collect())
     })?;
     if are_listed {
         return Ok(());
@@ -50,10 +53,11 @@ fn each_of(
 ///
 /// With equal priorities this is the oldest job; the protocol tells no other
 /// age. To find it, the server sends the whole job, with its body.
-fn next_ready(client: &mut Client, tubes: &[TubeName]) -> Outcome<Vec<JobFacts>> {
-    let lines = tubes
-        .iter()
-        .flat_map(|tube| [format!("use {tube}"), "peek-ready".into()]);
+fn next_ready(
+    client: &mut Client,
+    tubes: impl Iterator<Item = TubeName>,
+) -> Outcome<Vec<JobFacts>> {
+    let lines = tubes.flat_map(|tube| [format!("use {tube}"), "peek-ready".into()]);
     let mut ids = Vec::new();
     client.each(lines, String::clone, |_, line, reply| {
         if !matches!(reply, Reply::Using(_)) {
@@ -90,8 +94,8 @@ pub fn growth(before: u64, now: u64) -> u64 {
     now.checked_sub(before).unwrap_or(now)
 }
 
-/// How many reserved jobs of a tube are examined.
-const MOST_RESERVED: usize = 100;
+/// How many jobs of a tube are examined in each state.
+const SOME: usize = 20;
 /// A tube with fewer jobs that wait for a worker is not sampled again.
 const LARGE: u64 = 1000;
 
@@ -106,11 +110,9 @@ pub struct Sample {
     pub server: Facts,
     /// The tubes in the order of their names.
     pub tubes: Vec<(TubeName, Facts)>,
-    /// The next ready job of each of the tubes whose jobs were asked for.
-    pub next: Vec<JobFacts>,
-    /// Some of their reserved jobs, if the server lists them, and the jobs that
-    /// were asked for.
-    pub others: Vec<JobFacts>,
+    /// Some ready and reserved jobs of the tubes whose jobs were asked for; of a server that
+    /// lists none, the next ready one of each.
+    pub jobs: Vec<JobFacts>,
 }
 
 impl Sample {
@@ -118,22 +120,22 @@ impl Sample {
     pub fn once(client: &mut Client, tubes: &Patterns, with_jobs: bool) -> Outcome<Sample> {
         Sample::take(client, tubes, |tubes| {
             let asked = tubes.iter().filter(|_| with_jobs);
-            (asked.map(|(name, _)| name.clone()).collect(), Vec::new())
+            asked.map(|(name, _)| name.clone()).collect()
         })
     }
 
     /// Asks a server for a sample of these tubes. `choose` chooses those whose
-    /// jobs are asked for (the next one comes with its body) and more jobs.
+    /// jobs are asked for.
     pub fn take(
         client: &mut Client,
         tubes: &Patterns,
-        choose: impl FnOnce(&[(TubeName, Facts)]) -> (HashSet<TubeName>, Vec<JobId>),
+        choose: impl FnOnce(&[(TubeName, Facts)]) -> HashSet<TubeName>,
     ) -> Outcome<Sample> {
         client.within(0, |client| {
             let server = client.server_stats()?;
             let tubes = stats_of(client, tubes)?;
-            let (asked, jobs) = choose(&tubes);
-            Sample::of(client, server, tubes, &asked, jobs)
+            let asked = choose(&tubes);
+            Sample::of(client, server, tubes, &asked)
         })
     }
 
@@ -149,49 +151,41 @@ impl Sample {
             each_of(client, tubes, |client, some| {
                 let asked = some.iter().filter(|_| with_jobs);
                 let asked = asked.map(|(name, _)| name.clone()).collect();
-                each(Sample::of(
-                    client,
-                    server.clone(),
-                    some,
-                    &asked,
-                    Vec::new(),
-                )?);
+                each(Sample::of(client, server.clone(), some, &asked)?);
                 Ok(())
             })
         })
     }
 
-    /// A sample with some jobs of these tubes, and more jobs.
     fn of(
         client: &mut Client,
         server: Facts,
         tubes: Vec<(TubeName, Facts)>,
         asked: &HashSet<TubeName>,
-        jobs: Vec<JobId>,
     ) -> Outcome<Sample> {
         // Where nothing was reserved, no job fails; and who tells that tells ages, too.
-        let with = |state| {
-            let has = move |facts: &Facts| {
-                facts.jobs_in(&[state]) > 0 && facts.get("total-reserves") != Some("0")
-            };
-            let named = tubes.iter().filter(|(name, _)| asked.contains(name));
-            let chosen = named.filter(move |(_, facts)| has(facts));
-            chosen.map(|(name, _)| name.clone()).collect::<Vec<_>>()
-        };
-        let next = next_ready(client, &with(State::Ready))?;
-        let mut others = client.jobs(jobs)?;
-        for name in with(State::Reserved) {
-            let scope = Scope::of(&name, [State::Reserved]);
-            let Some(mut walk) = Walk::begin(client, &scope)? else {
-                break;
-            };
-            others.extend(walk.page(client, MOST_RESERVED)?);
+        let wanted = tubes.iter().filter(|(name, facts)| {
+            asked.contains(name) && facts.get("total-reserves") != Some("0")
+        });
+        let scopes = wanted.flat_map(|(name, facts)| {
+            let states = [State::Ready, State::Reserved].into_iter();
+            let present = states.filter(|state| facts.jobs_in(&[*state]) > 0);
+            present.map(|state| Scope::of(name, [state]))
+        });
+        let mut jobs = Vec::new();
+        if client.is_extended()? {
+            let line = |scope: &Scope| scope.line(JobId(0), SOME);
+            for (scope, (listed, _)) in client.all(scopes, line, in_list)? {
+                jobs.extend(scope.those(listed)?);
+            }
+        } else {
+            let ready = scopes.filter(|scope| scope.states == [State::Ready]);
+            jobs = next_ready(client, ready.flat_map(|scope| scope.tubes))?;
         }
         Ok(Sample {
             server,
             tubes,
-            next,
-            others,
+            jobs,
         })
     }
 }

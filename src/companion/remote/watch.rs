@@ -4,10 +4,10 @@
 use crate::failure::{Failure, Outcome};
 use crate::remote::curves::{Curves, SPANS, Slots};
 use crate::remote::finder::{bodies, near};
-use crate::remote::trouble::{Trouble, failures, has_failed_often};
+use crate::remote::trouble::{OFTEN, Trouble, failures};
 use crate::remote::tubes::{Each, RATES, counters, growth, is_large};
 use crate::remote::{Client, Column, Facts, Job, JobFacts, Patterns, Sample, Server, State};
-use beanpole::protocol::{JobId, TubeName};
+use beanpole::protocol::TubeName;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,8 +19,6 @@ const MOST_CURVES: usize = 1000;
 /// Of how many tubes the jobs are asked for in one sample: the next one is read
 /// with its body. The tubes take turns.
 const MOST_ASKED: usize = 30;
-/// The curves of a removed tube are kept for this time, unless as many tubes have some.
-const FORGET: Duration = Duration::from_secs(86_400);
 /// The longest time that a server may be silent before it counts as lost.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// A sample is followed by a pause that is this many times longer: a server with very
@@ -58,8 +56,6 @@ pub struct Known {
     /// When the sample under way was begun.
     asking_since: Option<Duration>,
     pub tubes: BTreeMap<TubeName, Tube>,
-    /// The tubes whose jobs are asked for in any case.
-    pub shown: Vec<TubeName>,
     /// The place, among the tubes with jobs, from which on the jobs of some are asked for.
     turn: usize,
     /// The tube of which the next jobs are wanted, and how many of each state.
@@ -102,8 +98,6 @@ pub struct Tube {
     moved: Option<Duration>,
     /// When jobs expired last, and how many have since it was seen first.
     expired: (Duration, u64),
-    /// When something about it changed.
-    changed: Duration,
     /// Whether the tube does not exist any more; its curves go on.
     pub is_gone: bool,
 }
@@ -249,23 +243,15 @@ impl Known {
         self.tubes.iter().filter(|(_, tube)| !tube.is_gone)
     }
 
-    /// The tubes among these whose jobs are asked for: those that are shown, and
-    /// those whose turn it is. Also the jobs that are asked for in any case.
-    fn choose(
-        &mut self,
-        tubes: &[(TubeName, Facts)],
-        most: usize,
-    ) -> (HashSet<TubeName>, Vec<JobId>) {
+    /// The tubes among these whose jobs are asked for: those whose turn it is.
+    fn choose(&mut self, tubes: &[(TubeName, Facts)], most: usize) -> HashSet<TubeName> {
         let has_jobs = |facts: &Facts| facts.jobs_in(&[State::Ready, State::Reserved]) > 0;
         let with_jobs = tubes.iter().filter(|(_, facts)| has_jobs(facts));
         let busy: Vec<_> = with_jobs.map(|(name, _)| name).collect();
         let turn = self.turn.checked_rem(busy.len()).unwrap_or(0);
         self.turn = turn.saturating_add(most);
-        let mut chosen: HashSet<_> = self.shown.iter().cloned().collect();
-        let others = busy.iter().cycle().skip(turn).take(most.min(busy.len()));
-        chosen.extend(others.map(|name| (*name).clone()));
-        let suspects = self.tubes.values().filter_map(|tube| tube.suspect.as_ref());
-        (chosen, suspects.map(|job| job.id).collect())
+        let chosen = busy.iter().cycle().skip(turn).take(most.min(busy.len()));
+        chosen.map(|name| (*name).clone()).collect()
     }
 
     /// Notes that nothing is known about this time.
@@ -290,18 +276,15 @@ impl Known {
         self.server.note(since, sample.server);
         self.server.draw(at, since);
         self.note_tubes(at, since, sample.tubes);
-        for job in &sample.next {
-            if let Some(tube) = self.tubes.get_mut(&job.tube) {
-                tube.age = Some(job.age);
-            }
-        }
         let mut looked: HashMap<_, Vec<_>> = HashMap::new();
-        for job in sample.next.iter().chain(&sample.others) {
+        for job in &sample.jobs {
             looked.entry(&job.tube).or_default().push(job);
         }
         for (name, tube) in &mut self.tubes {
-            let jobs = looked.remove(name).unwrap_or_default();
-            tube.look_at(jobs.into_iter());
+            // Those of many tubes take turns.
+            if let Some(jobs) = looked.remove(name) {
+                tube.look_at(jobs.into_iter());
+            }
             tube.troubles = Trouble::of(tube);
         }
     }
@@ -321,10 +304,10 @@ impl Known {
             tube.counted.draw(at, since);
             self.tubes.insert(name, tube);
         }
-        // A tube without clients and jobs goes, and may come back.
+        // A tube without clients and jobs goes, and may come back, with its curves unless
+        // others need the room.
         for (name, mut tube) in old {
-            let is_recent = at.saturating_sub(tube.changed) < FORGET;
-            if has_curves(&tube) && is_recent && curves < MOST_CURVES {
+            if has_curves(&tube) && curves < MOST_CURVES {
                 tube.note(at, since, Facts::default());
                 tube.counted.draw(at, since);
                 tube.is_gone = true;
@@ -393,15 +376,12 @@ impl Tube {
         let [had, counters] = [self.counted.facts.jobs(), self.counted.counters];
         let had_expired = self.counted.facts.number("total-expired");
         self.counted.note(since, facts);
-        self.at = at;
+        let is_new = std::mem::replace(&mut self.at, at).is_zero();
         let (facts, now) = (&self.counted.facts, self.counted.counters);
-        let (jobs, is_new) = (facts.jobs(), self.changed.is_zero());
+        let jobs = facts.jobs();
         let begins = is_new || had[0] == 0 || now[DELETE] != counters[DELETE];
         if jobs[0] == 0 || since.is_some() && begins {
             self.moved = Some(at);
-        }
-        if is_new || jobs != had || now != counters {
-            self.changed = at.max(Duration::from_millis(1));
         }
         let expired = growth(had_expired, facts.number("total-expired"));
         if expired > 0 && !is_new {
@@ -415,9 +395,8 @@ impl Tube {
             let grows = rate * STAYS >= rates[PUT] * 60.0 && (put - deleted) * STAYS >= put;
             (grows && rate >= 1.0).then_some(rate as u64)
         });
-        self.suspect = None;
         if jobs[0] + jobs[1] == 0 {
-            self.late = 0;
+            (self.suspect, self.late) = (None, 0);
         }
         self.is_gone = false;
         // A server that tells no ages is asked for the next job of some tubes.
@@ -437,22 +416,17 @@ impl Tube {
         self.counted.rates.is_some_and(moved)
     }
 
-    /// Looks at jobs of it: whether one fails at each try, and how often they timed out.
-    pub fn look_at<'a>(&mut self, jobs: impl Iterator<Item = &'a JobFacts>) {
-        let (mut seen, mut late) = (HashSet::new(), None);
-        for job in jobs.filter(|job| seen.insert(job.id)) {
-            let worst = self.suspect.as_ref().map_or(0, failures);
-            if has_failed_often(job) && failures(job) > worst {
-                self.suspect = Some(job.clone());
-            }
-            let timeouts = match job.state {
-                State::Buried => 0,
-                _ => job.all.number("timeouts"),
-            };
-            late = Some(late.unwrap_or(0) + timeouts);
+    /// Looks at some ready and reserved jobs of it, the next one before the others: whether
+    /// one fails at each try, how often they timed out, and how old the next one is.
+    pub fn look_at<'a>(&mut self, jobs: impl Iterator<Item = &'a JobFacts> + Clone) {
+        let failing = jobs.clone().filter(|job| failures(job) >= OFTEN);
+        self.suspect = failing.max_by_key(|job| failures(job)).cloned();
+        let timeouts = jobs.clone().map(|job| job.all.number("timeouts"));
+        self.late = timeouts.fold(0, u64::saturating_add);
+        let next = jobs.clone().find(|job| job.state == State::Ready);
+        if self.facts().get("first-ready-age").is_none() {
+            self.age = next.map(|job| job.age);
         }
-        // Those of many tubes take turns.
-        self.late = late.unwrap_or(self.late);
     }
 
     /// For how many seconds jobs have been ready and none was deleted.

@@ -65,7 +65,6 @@ impl NewJob {
 /// Puts jobs into a server.
 pub struct Writer {
     client: Client,
-    used: Option<TubeName>,
     /// How many jobs were put without their options, which it does not know.
     without_options: u64,
 }
@@ -84,7 +83,6 @@ impl Writer {
     pub fn new(client: Client) -> Writer {
         Writer {
             client,
-            used: None,
             without_options: 0,
         }
     }
@@ -187,9 +185,9 @@ impl Writer {
     fn send(&mut self, batch: &[NewJob], replies: &mut Vec<Reply>) -> Outcome<()> {
         let has_options = batch.iter().any(|job| job.options.is_some());
         let is_extended = has_options && self.client.is_extended()?;
-        let (used, without_options) = (&mut self.used, &mut self.without_options);
+        let (mut used, without_options) = (None, &mut self.without_options);
         let requests = batch.iter().flat_map(|job| {
-            let is_used = used.replace(job.tube.clone()).as_ref() == Some(&job.tube);
+            let is_used = used.replace(&job.tube) == Some(&job.tube);
             let requests = [false, true].map(|is_put| (is_put, job));
             requests.into_iter().skip(usize::from(is_used))
         });

@@ -91,18 +91,12 @@ impl Board {
     /// `visible` rows can be seen.
     fn update(&mut self, visible: usize) {
         self.arrange();
-        let (start, shown) = (self.page(visible), self.rows.iter());
-        let shown: Vec<_> = shown.skip(start).take(visible).collect();
-        let open = self.selected.iter().filter(|_| self.is_open);
+        let open = self.selected.as_ref().filter(|_| self.is_open);
         for (index, server) in self.servers.iter().enumerate() {
-            let mut known = server.known();
-            let of_it = shown.iter().filter(|(of, _)| *of == index);
-            known.shown = of_it.map(|(_, tube)| tube.clone()).collect();
-            let mut open = open.clone().filter(|(of, _)| *of == index);
+            let own = open.filter(|(of, _)| *of == index);
             // A third of the screen for each of the three states.
-            known.looks_into = open
-                .next()
-                .map(|(_, tube)| (tube.clone(), visible.div_ceil(3)));
+            let most = visible.div_ceil(3);
+            server.known().looks_into = own.map(|(_, tube)| (tube.clone(), most));
         }
     }
 
