@@ -250,13 +250,13 @@ impl Loading {
     fn load(&mut self) -> Outcome<u64> {
         self.bytes = 0;
         let batch = std::mem::take(&mut self.batch);
-        let written = self.writer.write_in_order(&batch);
+        let (replies, outcome) = self.writer.write_in_order(&batch);
         // All jobs may be there while a burial failed: then the rest begins
         // after them.
-        let count = written.replies.len() as u64;
-        self.loaded += count - written.unburied.len() as u64;
+        let count = replies.len() as u64;
+        self.loaded += count;
         self.line += count;
-        let Err(failure) = written.outcome else {
+        let Err(failure) = outcome else {
             return Ok(count);
         };
         let is_lost = matches!(failure, Failure::Unreachable(_));

@@ -79,8 +79,6 @@ impl Scope {
 
 /// The highest number of jobs or connections that one request asks for.
 pub const MOST: usize = 1000;
-/// How many requests a walk may take: as many as for 262 million jobs.
-const MOST_PAGES: u32 = 1 << 18;
 /// How many ids are asked for at once where jobs are searched for.
 const BLOCK: u64 = 1000;
 /// How many ids beyond the known ones are asked for before the search gives up.
@@ -97,7 +95,12 @@ pub fn pages(
     mut each: impl FnMut(&mut Client, Vec<JobFacts>) -> Outcome<bool>,
 ) -> Outcome {
     if let Some(mut walk) = Walk::begin(client, scope)? {
+        // One request may show one job, if it is large, and others may come meanwhile.
+        let there = client.server_stats()?.jobs_in(&State::ALL);
+        let mut left = there.saturating_mul(2).saturating_add(1000);
         while walk.next.is_some() {
+            let no_end = || Failure::Unreachable("the server's list of jobs has no end".into());
+            left = left.checked_sub(1).ok_or_else(no_end)?;
             let jobs = walk.page(client, MOST)?;
             if !each(client, jobs)? {
                 break;
@@ -129,7 +132,7 @@ pub fn all(client: &mut Client, scope: &Scope, most: usize) -> Outcome<(Vec<JobI
 
 /// The first job of a tube in this state, according to the server. None if the
 /// state is 'reserved', because no command shows such jobs.
-pub fn first(client: &mut Client, tube: &TubeName, state: State) -> Outcome<Option<Job>> {
+pub fn first(client: &mut Client, tube: &TubeName, state: State) -> Outcome<Option<JobId>> {
     if state == State::Reserved {
         return Ok(None);
     }
@@ -137,12 +140,13 @@ pub fn first(client: &mut Client, tube: &TubeName, state: State) -> Outcome<Opti
     client.use_tube(tube)?;
     // Only its id is wanted.
     let reply = client.within(0, |client| client.call(&line))?;
-    job(&line, reply)
+    Ok(job(&line, reply)?.map(|job| job.id))
 }
 
-/// Up to `most` jobs of a tube in one state, the first one before the others: those with
-/// the lowest ids or, if the server lists no jobs, some with ids like that of the first. It
-/// shows no reserved job: these are looked for beside the next one, or the latest.
+/// Up to `most` jobs of a tube in one state, the first one before the others, with ids like
+/// that of the first. No server shows a first reserved job: these begin with the one that was
+/// put first or, if the server lists no jobs, are those beside the next ready job, or the
+/// latest.
 pub fn near(
     client: &mut Client,
     tube: &TubeName,
@@ -154,13 +158,17 @@ pub fn near(
     if facts.jobs_in(&[state]) == 0 {
         return Ok(Vec::new());
     }
-    let start = first(client, tube, state)?.map(|job| job.id);
+    let start = first(client, tube, state)?;
     let scope = Scope::of(tube, [state]);
     let mut found = match (Walk::begin(client, &scope)?, start) {
-        (Some(mut walk), start) => [client.jobs(start)?, walk.page(client, MOST)?].concat(),
+        (Some(mut walk), start) => {
+            let before = |JobId(id)| JobId(id.saturating_sub(MOST as u64 / 2));
+            walk.next = start.map(before).or(walk.next);
+            walk.page(client, MOST)?
+        }
         (None, Some(id)) => around(client, id.0)?,
         (None, None) => match first(client, tube, State::Ready)? {
-            Some(job) => around(client, job.id.0)?,
+            Some(JobId(id)) => around(client, id)?,
             None => {
                 let puts = client.server_stats()?.number("cmd-put");
                 around(client, puts)?
@@ -169,7 +177,6 @@ pub fn near(
     };
     found.retain(|job| scope.has(job));
     found.sort_by_key(|job| (Some(job.id) != start, Some(job.id) < start, job.id));
-    found.dedup_by_key(|job| job.id);
     found.truncate(most);
     Ok(found)
 }
@@ -187,8 +194,6 @@ fn around(client: &mut Client, id: u64) -> Outcome<Vec<JobFacts>> {
 /// job that stays exactly once.
 pub struct Walk {
     scope: Scope,
-    /// How many requests more may show jobs: no server has so many.
-    left: u32,
     /// It goes on with the job of this id, or the next one after it; `None` at
     /// the end.
     pub next: Option<JobId>,
@@ -200,7 +205,6 @@ impl Walk {
     pub fn begin(client: &mut Client, scope: &Scope) -> Outcome<Option<Walk>> {
         Ok(client.is_extended()?.then(|| Walk {
             scope: scope.clone(),
-            left: MOST_PAGES,
             next: Some(JobId(0)),
         }))
     }
@@ -213,9 +217,6 @@ impl Walk {
             return Ok(Vec::new());
         };
         let line = self.scope.line(from, most);
-        self.left = self.left.checked_sub(1).ok_or_else(|| {
-            Failure::Unreachable(format!("{line}: the server's list of jobs has no end"))
-        })?;
         let reply = client.call(&line)?;
         let (jobs, next) = in_list(&line, reply)?;
         self.next = next.map(JobId).filter(|next| *next > from);
@@ -331,7 +332,7 @@ fn starts(client: &mut Client, scope: &Scope) -> Outcome<BTreeSet<u64>> {
         };
         let has_some = |state: &State| facts.jobs_in(&[*state]) > 0;
         for state in State::ALL.into_iter().filter(has_some) {
-            ids.extend(first(client, &tube, state)?.map(|job| job.id.0));
+            ids.extend(first(client, &tube, state)?.map(|JobId(id)| id));
         }
     }
     Ok(ids)

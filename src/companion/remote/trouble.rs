@@ -378,7 +378,7 @@ pub fn sentences(client: &mut Client, name: &TubeName, tube: &Tube) -> Outcome<V
         tube,
         next,
         held,
-        buried: first(client, name, State::Buried)?.map(|job| job.id),
+        buried: first(client, name, State::Buried)?,
         is_extended: client.is_extended()?,
         producer,
     };

@@ -9,7 +9,7 @@ use crate::remote::finder::each_listed;
 use crate::remote::{Client, Facts, JobFacts, Patterns, Reply, Scope, State};
 use beanpole::protocol::{JobId, TubeName};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 /// The tubes that exist and are meant, in the order of their names, each with its
 /// statistics: a server lists many with one request, or is asked for each.
@@ -48,24 +48,25 @@ fn each_of(
     each(client, found.collect())
 }
 
-/// The next ready job of each of these tubes, which must exist: to use a tube creates
-/// it.
-///
-/// With equal priorities this is the oldest job; the protocol tells no other
-/// age. To find it, the server sends the whole job, with its body.
-fn next_ready(
+/// The next ready job of each of these tubes, which must exist: to use a tube creates it.
+/// To find it, the server sends the whole job, with its body.
+fn next_ready<'a>(
     client: &mut Client,
-    tubes: impl Iterator<Item = TubeName>,
-) -> Outcome<Vec<JobFacts>> {
-    let lines = tubes.flat_map(|tube| [format!("use {tube}"), "peek-ready".into()]);
-    let mut ids = Vec::new();
-    client.each(lines, String::clone, |_, line, reply| {
+    tubes: impl Iterator<Item = &'a TubeName>,
+) -> Outcome<HashMap<&'a TubeName, JobId>> {
+    let lines = tubes.flat_map(|tube| {
+        let lines = [format!("use {tube}"), "peek-ready".into()];
+        lines.map(|line| (tube, line))
+    });
+    let mut next = HashMap::new();
+    let line = |(_, line): &(_, String)| line.clone();
+    client.each(lines, line, |(tube, _), line, reply| {
         if !matches!(reply, Reply::Using(_)) {
-            ids.extend(job(line, reply)?.map(|job| job.id));
+            next.extend(job(line, reply)?.map(|job| (tube, job.id)));
         }
         Ok(())
     })?;
-    client.jobs(ids)
+    Ok(next)
 }
 
 /// The rates of a server or a tube: the name of each, and the keys of the counters that
@@ -164,23 +165,37 @@ impl Sample {
         asked: &HashSet<TubeName>,
     ) -> Outcome<Sample> {
         // Where nothing was reserved, no job fails; and who tells that tells ages, too.
-        let wanted = tubes.iter().filter(|(name, facts)| {
-            asked.contains(name) && facts.get("total-reserves") != Some("0")
-        });
-        let scopes = wanted.flat_map(|(name, facts)| {
+        let wanted: Vec<_> = tubes
+            .iter()
+            .filter(|(name, facts)| {
+                asked.contains(name) && facts.get("total-reserves") != Some("0")
+            })
+            .collect();
+        let has = |facts: &Facts, state| facts.jobs_in(&[state]) > 0;
+        let ready = wanted.iter().filter(|(_, facts)| has(facts, State::Ready));
+        let next = next_ready(client, ready.map(|(name, _)| name))?;
+        if !client.is_extended()? {
+            let jobs = client.jobs(next.into_values())?;
+            return Ok(Sample {
+                server,
+                tubes,
+                jobs,
+            });
+        }
+        let scopes = wanted.iter().flat_map(|(name, facts)| {
             let states = [State::Ready, State::Reserved].into_iter();
-            let present = states.filter(|state| facts.jobs_in(&[*state]) > 0);
+            let present = states.filter(|state| has(facts, *state));
             present.map(|state| Scope::of(name, [state]))
         });
+        // Of the reserved jobs, those that were put first may be stuck.
+        let line = |scope: &Scope| {
+            let next = next.get(&scope.tubes[0]);
+            let from = next.filter(|_| scope.states == [State::Ready]);
+            scope.line(from.copied().unwrap_or_default(), SOME)
+        };
         let mut jobs = Vec::new();
-        if client.is_extended()? {
-            let line = |scope: &Scope| scope.line(JobId(0), SOME);
-            for (scope, (listed, _)) in client.all(scopes, line, in_list)? {
-                jobs.extend(scope.those(listed)?);
-            }
-        } else {
-            let ready = scopes.filter(|scope| scope.states == [State::Ready]);
-            jobs = next_ready(client, ready.flat_map(|scope| scope.tubes))?;
+        for (scope, (listed, _)) in client.all(scopes, line, in_list)? {
+            jobs.extend(scope.those(listed)?);
         }
         Ok(Sample {
             server,

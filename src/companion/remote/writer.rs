@@ -69,15 +69,6 @@ pub struct Writer {
     without_options: u64,
 }
 
-/// The result for a batch.
-pub struct Written {
-    /// The replies to the first jobs of the batch, as far as they have come.
-    pub replies: Vec<Reply>,
-    /// The jobs that should be buried, but are still delayed.
-    pub unburied: Vec<JobId>,
-    pub outcome: Outcome<()>,
-}
-
 impl Writer {
     /// Puts jobs over this connection.
     pub fn new(client: Client) -> Writer {
@@ -123,13 +114,14 @@ impl Writer {
         (replies, outcome)
     }
 
-    /// Puts a batch of jobs. If one is refused, the jobs after it are deleted again: all
-    /// replies are about jobs that were put.
+    /// Puts a batch of jobs. Returns the replies to the first ones, as far as they have come.
+    /// If one is refused, the jobs after it are deleted again: all replies are about jobs that
+    /// were put.
     ///
     /// If the connection is lost, it is not known which of the jobs without a
     /// reply exist. The failure says how to find those of them, and those with a
     /// reply, that were still to be buried.
-    pub fn write_in_order(&mut self, batch: &[NewJob]) -> Written {
+    pub fn write_in_order(&mut self, batch: &[NewJob]) -> (Vec<Reply>, Outcome<()>) {
         let (mut replies, mut outcome) = self.write(batch);
         let mut refused = Ok(());
         if let Some(at) = replies.iter().position(|reply| id(reply).is_none()) {
@@ -172,11 +164,7 @@ impl Writer {
                 counted(count, "job")
             )),
         });
-        Written {
-            replies,
-            unburied,
-            outcome,
-        }
+        (replies, outcome)
     }
 
     /// Sends these jobs, those that are to be buried with the longest delay, and
@@ -255,12 +243,6 @@ pub struct Transfer {
     room: Room,
 }
 
-/// A job and the id that it has in the other tube.
-struct Copied {
-    id: JobId,
-    copy: JobId,
-}
-
 impl Work for Transfer {
     const COUNTS: bool = true;
 
@@ -320,9 +302,7 @@ impl Transfer {
         let to = |job: &JobFacts| self.to.as_ref().unwrap_or(&job.tube).clone();
         let news = news.map(|(job, body)| NewJob::like(&job, to(&job), body));
         let news: Vec<_> = news.collect();
-        let Written {
-            replies, outcome, ..
-        } = self.writer.write_in_order(&news);
+        let (replies, outcome) = self.writer.write_in_order(&news);
         let mut copied = Vec::new();
         for (old, reply) in ids.iter().copied().zip(&replies) {
             match (reply, id(reply)) {
@@ -331,7 +311,7 @@ impl Transfer {
                     self.stayed += 1;
                     task.left = task.left.saturating_sub(1);
                 }
-                (_, Some(copy)) => copied.push(Copied { id: old, copy }),
+                (_, Some(copy)) => copied.push((old, copy)),
                 _ => {}
             }
         }
@@ -352,15 +332,14 @@ impl Transfer {
             }
             ([first, ..], failure) => failure.about(format_args!("job {first}")),
         })?;
-        Ok(copied.iter().map(|job| job.copy).collect())
+        Ok(copied.into_iter().map(|(_, copy)| copy).collect())
     }
 
-    /// Deletes these jobs in their old place. Of those that somebody has taken
-    /// meanwhile, the copies are deleted instead, and they leave the list.
-    fn delete(&mut self, client: &mut Client, copied: &mut Vec<Copied>) -> Outcome<()> {
-        let ids: Vec<JobId> = copied.iter().map(|job| job.id).collect();
+    /// Deletes jobs in their old place, each of which has a copy. Of those that somebody has
+    /// taken meanwhile, the copies are deleted instead, and they leave the list.
+    fn delete(&mut self, client: &mut Client, copied: &mut Vec<(JobId, JobId)>) -> Outcome<()> {
+        let (ids, copies): (Vec<_>, Vec<_>) = copied.iter().copied().unzip();
         let taken = send_each(client, &ids, "delete").map_err(|failure| {
-            let copies: Vec<JobId> = copied.iter().map(|job| job.copy).collect();
             failure.with(format_args!(
                 "{} may be in both places: '{} | beanpole peek -a {} -' shows which are still \
                  here; in the same order, '{} | beanpole peek -a {} -' shows them there",
@@ -374,11 +353,8 @@ impl Transfer {
         for id in &taken {
             complain!("job {id} was taken by somebody else meanwhile");
         }
-        let (in_vain, rest) = std::mem::take(copied)
-            .into_iter()
-            .partition::<Vec<_>, _>(|job| taken.contains(&job.id));
-        *copied = rest;
-        let in_vain: Vec<JobId> = in_vain.iter().map(|job| job.copy).collect();
+        let in_vain = copied.extract_if(.., |(id, _)| taken.contains(id));
+        let in_vain: Vec<JobId> = in_vain.map(|(_, copy)| copy).collect();
         self.writer.take_away(&in_vain)
     }
 }

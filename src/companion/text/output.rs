@@ -175,9 +175,8 @@ pub struct Progress {
     what: &'static str,
     total: Option<u64>,
     done: u64,
-    started: Instant,
-    /// When it was last drawn; `None` if there is no terminal to draw it on.
-    drawn: Option<Instant>,
+    /// When to draw it next; `None` if there is no terminal to draw it on.
+    next: Option<Instant>,
 }
 
 /// The time between two polls of a pipe, in milliseconds.
@@ -187,46 +186,36 @@ const REDRAW: Duration = Duration::from_millis(100);
 impl Progress {
     /// The progress of `total` jobs; `None` if their number is not known.
     pub fn new(what: &'static str, total: Option<u64>) -> Progress {
-        let now = Instant::now();
-        let drawn = io::stderr().is_terminal().then_some(now);
+        let is_seen = io::stderr().is_terminal();
         Progress {
             what,
             total,
             done: 0,
-            started: now,
-            drawn,
+            next: is_seen.then(|| Instant::now() + REDRAW),
         }
     }
 
     /// Counts this many more jobs as done.
     pub fn add(&mut self, count: u64) {
         self.done += count;
-        if self.drawn.is_some_and(|drawn| drawn.elapsed() >= REDRAW) {
-            self.drawn = Some(Instant::now());
-            self.draw();
+        let now = Instant::now();
+        if self.next.is_none_or(|next| now < next) {
+            return;
         }
-    }
-
-    fn draw(&self) {
-        let line = progress_line(self.what, self.done, self.total);
+        self.next = Some(now + REDRAW);
+        let total = self.total.filter(|total| *total >= self.done);
+        let of = total.map_or(String::new(), |total| format!(" of {total}"));
         // If it cannot be drawn, nothing is lost.
-        let _ = write!(io::stderr(), "\r{line}\x1b[K");
+        let _ = write!(io::stderr(), "\r{} {}{of}\x1b[K", self.what, self.done);
     }
 }
 
 /// Clears the line when the work is over, for the next output.
 impl Drop for Progress {
     fn drop(&mut self) {
-        if self.drawn.is_some_and(|drawn| drawn != self.started) {
+        if self.next.is_some() {
             let _ = write!(io::stderr(), "\r\x1b[K");
         }
-    }
-}
-
-fn progress_line(what: &str, done: u64, total: Option<u64>) -> String {
-    match total.filter(|total| *total >= done) {
-        Some(total) => format!("{what} {done} of {total}"),
-        None => format!("{what} {done}"),
     }
 }
 
