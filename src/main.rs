@@ -321,6 +321,7 @@ fn open(options: &Options, mut clock: Clock) -> Result<Recovered, Failure> {
         .map_err(unusable)?;
     warn_of(&opened.notices);
     engine.set_next_id(opened.next_id);
+    engine.outside.most_changes = Some(opened.binlog.most_changes());
     let behind = engine.latest_restored.since(clock.now()).as_secs();
     if behind > 0 {
         log::warning(format_args!(

@@ -445,6 +445,11 @@ impl Binlog {
         tail.refuses_puts() || refused.is_some_and(|(put, _)| !tail.admits(*put))
     }
 
+    /// How many jobs may change in one time slice: so a full disk has room for them.
+    pub fn most_changes(&self) -> usize {
+        self.tail().most_changes()
+    }
+
     /// The segment with the latest put of a live job. For a job that is deleted, 0
     /// or any segment.
     pub fn segment_of(&self, id: JobId) -> u32 {

@@ -51,9 +51,9 @@
 //! slices. While less than two full lengths are left, each slice waits until what was
 //! appended before it is written, the obsolete segments are recycled, and compaction has
 //! moved what it may ([`has_backpressure`](Tail::has_backpressure)): one append has no room
-//! for more than a segment or two of it. A single slice may still need more
-//! than all this, if segments are very short. Then a segment grows beyond its file. If
-//! the disk is full, prepared segments are removed for that, one after the other.
+//! for more than a segment or two of it. In short segments a slice has few changes
+//! ([`most_changes`](Tail::most_changes)), so that their records fit into the eighth that is
+//! left for them.
 
 use super::error::Error;
 use super::files::Adopted;
@@ -77,6 +77,8 @@ const FREE_PART: u64 = 16;
 /// While room is short, at most this fraction (1/16) of a full length should be
 /// appended and not written.
 const UNWRITTEN_PART: u64 = 16;
+/// In one time slice, one job may change for so many bytes of a segment.
+const BYTES_FOR_CHANGE: u64 = 2048;
 /// How many bytes compaction may move for each new byte of garbage.
 const COMPACTION_RATE: u64 = 4;
 /// For one change, no more bytes are moved than this and one record.
@@ -565,6 +567,11 @@ impl Tail {
         let is_late = self.credit > full as i64;
         self.room() < LEFT_BY_PUT as u64 * full
             && (unwritten > full / UNWRITTEN_PART || !self.obsolete.is_empty() || is_late)
+    }
+
+    /// How many jobs may change in one time slice.
+    pub fn most_changes(&self) -> usize {
+        (self.segment_len / BYTES_FOR_CHANGE) as usize
     }
 
     // The work of the segments thread.

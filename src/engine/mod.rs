@@ -78,7 +78,7 @@ use wheel::Wheel;
 /// all tubes that it watches.
 const WATCH_OVERHEAD: u64 = 40;
 
-/// How many jobs or tubes are changed in one time slice.
+/// How many jobs or tubes are changed in one time slice, at most.
 const SLICE: usize = 1000;
 
 /// Settings that do not change after the start.
@@ -206,6 +206,9 @@ pub struct Outside {
     pub draining: bool,
     /// Whether the caller refuses puts because the disk is full, for `list-server-stats`.
     pub disk_is_full: bool,
+    /// How many jobs or tubes may change in one time slice, where the caller has room for
+    /// the records of so few only.
+    pub most_changes: Option<usize>,
 }
 
 /// Jobs that are buried, or will be.
@@ -278,6 +281,12 @@ impl Engine {
         id
     }
 
+    /// How many jobs or tubes are changed in one time slice.
+    fn slice(&self) -> usize {
+        let most = self.outside.most_changes;
+        most.map_or(SLICE, |most| most.clamp(1, SLICE))
+    }
+
     /// Removes a connection that has closed: its jobs become ready again, or are
     /// buried if that was their last try. Returns whether all is done; if not, the
     /// caller has to call again.
@@ -288,7 +297,7 @@ impl Engine {
         self.stop_waiting(index);
         // First all of them become ready, then the engine serves: so the
         // connection that has waited longest gets the best of these jobs.
-        for _ in 0..SLICE {
+        for _ in 0..self.slice() {
             let Some(&(_, job)) = self.connections[index].reserved.first() else {
                 break;
             };
@@ -296,7 +305,7 @@ impl Engine {
         }
         self.serve(now);
         // This is the order of the reference server, and `list-tubes` shows it.
-        for _ in 0..SLICE {
+        for _ in 0..self.slice() {
             let [first, _, ..] = self.connections[index].watched[..] else {
                 break;
             };

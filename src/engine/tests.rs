@@ -155,6 +155,25 @@ fn very_many_waiting_clients_are_served_in_slices_and_in_order() {
     assert_eq!(bench.given(), expected);
 }
 
+/// As of a log with short files.
+#[test]
+fn a_slice_has_no_more_changes_than_the_caller_has_room_for() {
+    let mut bench = Bench::new();
+    let worker = bench.0.connect();
+    (0..10).for_each(|_| bench.put(worker, 1, "0 1 60 0"));
+    bench.0.outside.most_changes = Some(4);
+    let is_ready = |engine: &Engine, id| {
+        let job = engine.stored(JobId(id)).expect("it is there");
+        matches!(job.fields.state, StoredState::Ready)
+    };
+    let now = Time::default() + Seconds(1);
+    for ready in [4, 8, 10] {
+        assert!(bench.0.tick(now));
+        let found = (1..=10).filter(|&id| is_ready(&bench.0, id));
+        assert_eq!(found.count(), ready);
+    }
+}
+
 /// Each of 1,000 tubes has a job of the one key, and very many clients wait.
 #[test]
 fn a_limit_with_room_again_does_not_cost_a_step_for_each_tube_and_client() {

@@ -33,7 +33,7 @@ use super::connection::Wait;
 use super::job::{Job, QueueEntry, State};
 use super::slab::{ConnectionIndex, TubeIndex};
 use super::tube::Pause;
-use super::{Change, Engine, JobId, Owner, Reply, SLICE, Time};
+use super::{Change, Engine, JobId, Owner, Reply, Time};
 use crate::protocol::Event;
 use crate::protocol::command::Ask;
 
@@ -51,11 +51,11 @@ impl Engine {
             }
         }
         let mut due = Vec::new();
-        self.clock.wheel.advance(now, SLICE, &mut due);
+        self.clock.wheel.advance(now, self.slice(), &mut due);
         self.effects.steps += due.len();
         // All of it counts as one moment: a connection that waits when jobs
         // become ready at the same moment gets the best of them.
-        let most = self.effects.steps + SLICE;
+        let most = self.effects.steps + self.slice();
         for &owner in &due {
             match owner {
                 // `serve` ends what the clock ends.
@@ -67,7 +67,7 @@ impl Engine {
         self.serve(now);
         // Only now is it known which connections still wait, and which were
         // served.
-        let most = self.effects.steps + SLICE;
+        let most = self.effects.steps + self.slice();
         for &owner in &due {
             match owner {
                 // Its last job may have expired, and the tube with it.
@@ -183,7 +183,7 @@ impl Engine {
     /// have. If that takes very many steps, [`has_unserved`](Self::has_unserved) says
     /// that there is more to do.
     pub(super) fn serve(&mut self, now: Time) {
-        let most = self.effects.steps + SLICE;
+        let most = self.effects.steps + self.slice();
         self.end(now, most);
         while self.effects.steps < most
             && let Some((order, tube)) = self.waiting.unserved.pop_first()
