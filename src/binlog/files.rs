@@ -301,16 +301,8 @@ impl Binlog {
 
     /// Removes a file that is not needed.
     fn remove(&self, name: String) {
-        let removed = self.remove_if_there(&name);
+        let removed = self.storage.remove(&name);
         self.noted(removed.map_err(Error::on("remove", name)));
-    }
-
-    /// An administrator may have removed it before.
-    fn remove_if_there(&self, name: &str) -> io::Result<()> {
-        match self.storage.remove(name) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            removed => removed,
-        }
     }
 
     /// Notes if a file that is not needed could not be removed: the segments thread
@@ -341,7 +333,7 @@ impl Binlog {
     pub(super) fn free_prepared(&self) -> bool {
         let take = || self.tail().take_prepared(0);
         while let Some(prepared) = take() {
-            let removed = self.remove_if_there(&prepared.name);
+            let removed = self.storage.remove(&prepared.name);
             let removed = removed.and_then(|()| self.storage.sync());
             let removed = removed.map_err(Error::on("remove", prepared.name));
             if self.noted(removed).is_some() {

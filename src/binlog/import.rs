@@ -457,13 +457,10 @@ impl Import {
 impl Opening<'_> {
     /// Makes a file of this name with this text, if there is none.
     fn mark(&self, name: &str, text: &str) -> Result<(), Error> {
-        let names = self.names()?;
-        if names.iter().any(|found| found == name) {
+        if self.names()?.iter().any(|found| found == name) {
             return Ok(());
         }
-        if names.iter().any(|found| found == DRAFT) {
-            self.remove(DRAFT)?;
-        }
+        self.remove(DRAFT)?;
         let make = || {
             let file = self.storage.create(DRAFT)?;
             file.write_at(text.as_bytes(), 0)?;
@@ -476,11 +473,8 @@ impl Opening<'_> {
 
     /// Removes this file, if it is there, after all that was done before.
     fn unmark(&self, name: &str) -> Result<(), Error> {
-        if self.names()?.iter().any(|found| found == name) {
-            self.sync_names()?;
-            self.remove(name)?;
-        }
-        Ok(())
+        self.sync_names()?;
+        self.remove(name)
     }
 }
 

@@ -233,10 +233,7 @@ impl Directory {
         };
         let mut left = Vec::new();
         for name in names.iter().filter(is_unneeded) {
-            // `NotFound`: the server that prepared it has just made a segment of it.
-            if let Err(error) = self.unlink(name)
-                && error.kind() != io::ErrorKind::NotFound
-            {
+            if let Err(error) = self.unlink(name) {
                 let error = Error::on("remove", name)(error);
                 if open_at(&self.directory, name, OFlag::O_RDWR).is_ok() {
                     return Err(error);
@@ -292,10 +289,13 @@ impl Directory {
         Ok(Arc::new(file))
     }
 
-    /// Removes the file of this name on disk.
+    /// Removes the file of this name on disk, if it is there: the server that prepared it may
+    /// just have made a segment of it.
     fn unlink(&self, name: &str) -> io::Result<()> {
-        let unlink = || unlinkat(&self.directory, name, UnlinkatFlags::NoRemoveDir);
-        Ok(again(unlink)?)
+        match again(|| unlinkat(&self.directory, name, UnlinkatFlags::NoRemoveDir)) {
+            Err(Errno::ENOENT) => Ok(()),
+            done => Ok(done?),
+        }
     }
 }
 

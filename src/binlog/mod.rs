@@ -122,7 +122,7 @@
 //! | `needed_for` | no client sees a job before its put is durable | `a_reply_about_a_job_waits_for_its_put_whatever_the_order_of_the_ids` |
 //! | puts leave two prepared segments unused | a full disk stops puts and nothing else | `a_full_disk_stops_puts_and_nothing_else` |
 //! | puts counted at their longest | a full disk stops nothing else with small jobs, too | `a_full_disk_has_room_for_every_change_of_small_jobs` |
-//! | backpressure | work on many jobs does not outrun a full disk | `updates_under_backpressure_never_outrun_a_full_disk`, `changes_of_all_jobs_never_outrun_a_full_disk_however_often` |
+//! | backpressure | work on many jobs does not outrun a full disk | `updates_under_backpressure_never_outrun_a_full_disk`, `changes_of_all_jobs_never_outrun_a_full_disk_that_loses_blocks_to_names` |
 //! | where a full disk lacks a block, the newest segment gives the end of its file, and if that is not enough, a prepared segment goes | a new name may need a block, and so may a write where the file system copies on write: a segment begins and is used again all the same | `a_rename_without_room_is_repeated_after_a_prepared_segment_is_removed`, `a_rename_without_room_is_repeated_after_the_segment_has_given_back_its_end`, `a_segment_that_is_used_again_gives_its_end_for_its_new_name`, `changes_of_all_jobs_never_outrun_a_full_disk_that_loses_blocks_to_names`, `a_write_that_needs_another_block_on_a_full_disk_gets_that_of_a_prepared_segment` |
 //! | prepared segments are open | a segment begins when descriptors are short | `a_segment_begins_even_if_the_process_can_open_no_more_files` |
 //! | recycling | the steady state creates and removes no file | `the_steady_state_creates_and_removes_no_file` |

@@ -37,7 +37,7 @@ pub trait Storage: Send + Sync {
     /// Renames a file, atomically. An error if the new name is taken, or if the contents
     /// of this file may not be replaced under that name.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
-    /// Removes a file.
+    /// Removes a file, if it is there: an administrator may have removed it before.
     fn remove(&self, name: &str) -> io::Result<()>;
     /// Makes the names durable. After an error, a later success means that they
     /// are: a file system writes its metadata itself, and either tries again or is

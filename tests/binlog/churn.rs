@@ -184,61 +184,6 @@ fn a_full_disk_has_room_for_every_change_of_small_jobs() {
     }
 }
 
-/// So is it on a disk that others fill while all jobs lie in the first segment.
-#[test]
-fn a_disk_that_others_fill_stops_puts_and_nothing_else_with_a_new_log() {
-    for len in [100, 4500] {
-        let (disk, mut server, mut random) = jobs_put(10, len);
-        settle(&mut server);
-        fill_by_others(&disk);
-        for update in 0..4000 {
-            server.update(JobId(1 + update % 10), &mut random);
-            settle(&mut server);
-        }
-        assert!(server.log.stats().oldest_index > 1);
-        (1..=10).for_each(|id| server.delete(JobId(id)));
-        settle(&mut server);
-        assert!(server.put(len, &mut random));
-    }
-}
-
-/// The ends of segments that stay empty change as jobs of many sizes are put
-/// again.
-#[test]
-fn a_disk_that_others_fill_stops_puts_and_nothing_else_with_a_long_log() {
-    for (longest, seed) in [(2000, 1), (8000, 2), (15_000, 3), (15_000, 4)] {
-        let disk = Disk::default();
-        let mut server = open(&disk, SHORT_SIZE);
-        let random = &mut Random::new(seed);
-        while server.log.stats().current_index < 100 {
-            assert!(server.put(random.below(longest) as usize, random));
-            settle(&mut server);
-        }
-        fill_by_others(&disk);
-        let count = server.jobs.len() as u64;
-        for _ in 0..12_000 {
-            server.update(JobId(1 + random.below(count)), random);
-            settle(&mut server);
-        }
-    }
-}
-
-/// What is appended at once has the room of all of them.
-#[test]
-fn a_batch_that_fills_all_prepared_segments_of_a_full_disk_is_written() {
-    let (disk, mut server, mut random) = jobs_put(10, 100);
-    settle(&mut server);
-    fill_by_others(&disk);
-    server.is_one_slice = true;
-    for update in 0..2500 {
-        server.update(JobId(1 + update % 10), &mut random);
-    }
-    settle(&mut server);
-    (1..=10).for_each(|id| server.delete(JobId(id)));
-    settle(&mut server);
-    assert!(server.put(100, &mut random) && server.commit());
-}
-
 /// The same holds if blocks of removed files become free a little later.
 #[test]
 fn updates_under_backpressure_never_outrun_a_full_disk() {
@@ -253,28 +198,6 @@ fn updates_under_backpressure_never_outrun_a_full_disk() {
         }
         commit(&mut server);
     }
-}
-
-/// As when a client ends that has reserved all jobs: a time slice has a thousand changes.
-#[test]
-fn changes_of_all_jobs_never_outrun_a_full_disk_however_often() {
-    const LONG_SIZE: u64 = 256 << 10;
-    const JOBS: u64 = 16_000;
-    let disk = Disk::default();
-    let mut server = open(&disk, LONG_SIZE);
-    let random = &mut Random::new(1);
-    for _ in 0..JOBS / 100 {
-        (0..100).for_each(|_| assert!(server.put(1500, random)));
-        commit(&mut server);
-    }
-    settle(&mut server);
-    fill_by_others(&disk);
-    server.at_once = 1000;
-    for change in 0..4 * JOBS {
-        server.update(JobId(1 + change % JOBS), random);
-        server.history.forget();
-    }
-    settle(&mut server);
 }
 
 /// Names that need a longer directory take blocks of files, and these do not come back: three
@@ -366,21 +289,6 @@ fn a_write_that_needs_another_block_on_a_full_disk_gets_that_of_a_prepared_segme
     for id in 1..=2000 {
         server.delete(JobId(id));
         settle(&mut server);
-    }
-}
-
-/// Where there is no room for blocks of its own, the server goes on beside
-/// them as far as it can.
-#[test]
-fn a_start_on_a_full_disk_beside_a_copy_loses_nothing() {
-    let (disk, server, _) = jobs_put(2000, 100);
-    let jobs = server.jobs.clone();
-    server.log.close().unwrap();
-    disk.copy_by_reflink();
-    for room in [0, SIZE / 2, SIZE, 2 * SIZE, 3 * SIZE, 4 * SIZE] {
-        let copy = disk.state().kill();
-        copy.set_capacity(Some(copy.used() + room));
-        assert_eq!(open(&copy, SIZE).jobs, jobs, "{room}");
     }
 }
 

@@ -169,23 +169,6 @@ fn a_flipped_bit_in_a_closed_log_is_noticed_or_harmless() {
     }
 }
 
-#[test]
-fn a_flipped_bit_in_a_log_that_was_not_closed_costs_at_most_the_last_change() {
-    let (disk, history, jobs) = log(false);
-    let newest = segments(&disk).0.pop().unwrap();
-    let bytes = disk.contents(&newest);
-    let mut before_last = history.clone();
-    before_last.required -= 1;
-    for index in 0..bytes.len() {
-        if let Ok(opened) = start(&with(&disk, &newest, &flipped(&bytes, index)))
-            && opened.jobs != jobs
-        {
-            assert!(before_last.explains(&opened.jobs).is_some(), "byte {index}");
-            assert_eq!(opened.notices.len(), 1, "byte {index}");
-        }
-    }
-}
-
 /// The mark says that older segments are not needed, and they are removed.
 #[test]
 fn damage_before_a_mark_is_named_rather_than_an_obsolete_segment() {
@@ -336,23 +319,6 @@ fn a_first_start_needs_nothing_but_the_first_segment() {
     assert!(others.iter().all(|told| told.ends_with(": ")), "{others:?}");
     let created = others.iter().filter(|told| told.starts_with("create"));
     assert_eq!(created.count(), 1);
-}
-
-/// So long a record is read in parts.
-#[test]
-fn a_read_error_within_a_record_is_not_reported_as_damage() {
-    let (disk, server) = log_of_one(900_000);
-    // The record is in the newest segment; a start can do without the other files.
-    let (mut others, prepared) = segments(&disk);
-    others.pop();
-    let disk = without(&disk, others.iter().chain(&prepared));
-    let starts = failing_starts(&disk, &server.jobs, ErrorKind::Other);
-    let reads: Vec<_> = starts.filter(|told| told.starts_with("read")).collect();
-    assert!(reads.len() > 2);
-    assert!(
-        reads.iter().all(|told| told.contains(": cannot ")),
-        "{reads:?}"
-    );
 }
 
 /// A server that was killed has just made it.

@@ -599,10 +599,9 @@ impl Storage for Disk {
     fn remove(&self, name: &str) -> io::Result<()> {
         let mut state = self.begin("remove")?;
         state.must_be_whole(name)?;
-        if !state.names.contains_key(name) {
-            return Err(io::ErrorKind::NotFound.into());
+        if state.names.contains_key(name) {
+            state.change_name(NameChange::Remove(name.to_owned()));
         }
-        state.change_name(NameChange::Remove(name.to_owned()));
         Ok(())
     }
 

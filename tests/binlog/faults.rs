@@ -2,13 +2,12 @@
 //! else.
 
 use crate::disk::{Disk, Forbidden, Random};
-use crate::model::{SIZE, Server, Traffic, open, start_with};
+use crate::model::{SIZE, Server, open, start_with};
 use beanpole::binlog::{Error, Event, SyncMode};
 use beanpole::protocol::JobId;
-use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, mpsc};
 use support::patience;
 
 /// Starts with segments of twice the usual length, and returns the notices.
@@ -71,22 +70,6 @@ fn a_segment_is_as_long_as_the_longest_job_in_the_log_needs() {
     server.delete(JobId(2));
     assert!(server.commit());
     assert!(!start(SIZE).put(9000, random));
-}
-
-/// As in a copy that was made without them.
-#[test]
-fn a_start_without_prepared_segments_makes_short_ones_where_there_is_little_room() {
-    let disk = Disk::default();
-    let mut server = Server::new(start_with(&disk, SyncMode::Always, 16 * SIZE).unwrap());
-    let random = &mut Random::new(1);
-    assert!(server.put(900, random) && server.commit());
-    drop(server);
-    let names = disk.names().into_iter();
-    let prepared = names.filter(|name| name.contains("spare"));
-    prepared.for_each(|name| disk.remove_file(&name));
-    disk.set_capacity(Some(disk.used() + 24 * SIZE));
-    let mut server = Server::new(start_with(&disk, SyncMode::Always, 16 * SIZE).unwrap());
-    assert!(server.put(900, random) && server.commit());
 }
 
 /// A directory that gets another name may need another block or two: more than one
@@ -307,59 +290,4 @@ fn a_file_with_another_name_is_not_used_again() {
     put(&mut server, random);
     assert_eq!(disk.contents("backup.2"), backup);
     assert_eq!(Server::open(&disk).jobs, server.jobs);
-}
-
-/// A backup runs there, an administrator takes notes, and another program has files that are
-/// named almost like ours.
-#[test]
-fn a_foreign_program_in_the_directory_changes_nothing_and_loses_nothing() {
-    let names = [
-        "notes",
-        "segment.1.old",
-        "segment.",
-        "segment.01",
-        "binlog.new",
-    ];
-    let disk = Disk::default();
-    let foreign = Arc::new(Mutex::new((BTreeMap::new(), Random::new(2))));
-    let writes = foreign.clone();
-    disk.watch(Arc::new(move |disk, _| {
-        let (files, random) = &mut *writes.lock().unwrap();
-        let name = *random.choose(&names);
-        match random.below(9) {
-            0 if files.remove(name).is_some() => disk.remove_file(name),
-            1 => {
-                let bytes = random.next().to_le_bytes().repeat(100);
-                disk.put(name, &bytes);
-                files.insert(name, bytes);
-            }
-            _ => {}
-        }
-    }));
-    let traffic = Traffic {
-        longest_body: 900,
-        most_jobs: 12,
-        long_one_in: 9,
-    };
-    let random = &mut Random::new(3);
-    let mut jobs = BTreeMap::new();
-    for _ in 0..6 {
-        let mut server = Server::open(&disk);
-        assert_eq!(server.jobs, jobs);
-        for _ in 0..60 {
-            server.command(traffic, random);
-            assert!(server.commit(), "{:?}", server.log.failure());
-            server.log.flush_and_recycle().unwrap();
-        }
-        if random.one_in(2) {
-            server.log.close().unwrap();
-        }
-        jobs = server.jobs.clone();
-    }
-    let (files, _) = &*foreign.lock().unwrap();
-    let there = |name: &str| disk.names().iter().any(|other| other == name);
-    for name in names {
-        let contents = there(name).then(|| disk.contents(name));
-        assert_eq!(contents.as_ref(), files.get(name), "{name}");
-    }
 }

@@ -346,21 +346,6 @@ fn a_stale_page_cache_does_not_mislead_a_server_that_takes_over() {
     }
 }
 
-#[test]
-fn a_needed_segment_of_zeros_is_refused_as_a_possible_stale_cache() {
-    for len in [0, SIZE as usize] {
-        let shared = Shared::default();
-        shared.disk.put("segment.1", &vec![0; len]);
-        let refused = Machine::new(&shared, 0).open().err();
-        let why = refused.expect("a refusal").to_string();
-        assert!(
-            why.starts_with("segment.1 is damaged at offset 0: "),
-            "{why}"
-        );
-        assert_eq!(shared.disk.contents("segment.1"), vec![0; len]);
-    }
-}
-
 /// Each start begins a segment of its own.
 #[test]
 fn segments_without_jobs_are_removed_after_a_start_even_if_nothing_is_written() {

@@ -480,22 +480,6 @@ fn a_file_that_is_full_except_for_a_few_zeros_is_taken_over() {
     }
 }
 
-#[test]
-fn a_reader_of_arbitrary_bytes_never_panics() {
-    let [first, second] = a_life();
-    let whole = version_7(&[first, second].concat());
-    let random = &mut Random::new(5);
-    for _ in 0..3000 {
-        let mut bytes = whole.clone();
-        for _ in 0..1 + random.below(4) {
-            let at = 4 + random.below(1500) as usize;
-            bytes[at] = random.next() as u8;
-        }
-        bytes.truncate(4 + random.below(5000) as usize);
-        open(&disk_with(&[("binlog.1", bytes)]));
-    }
-}
-
 /// A log of ours with the jobs 1 to 3, in several segments.
 fn ours() -> (Disk, Jobs) {
     let disk = Disk::default();
