@@ -462,6 +462,17 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_segment_is_as_long_as_the_longest_put_needs() {
+        for (line, given) in [("-b d -s 4096 -z 1G", 4096), ("-b d -s 1G -z 1G", 1 << 30)] {
+            let options = options(line);
+            assert_eq!(options.segment_size, given);
+            let len = options.binlog.unwrap().segment_size;
+            assert_eq!(len, binlog::segment_len_for((1 << 30) + 2));
+            assert!(options.warnings.is_empty());
+        }
+    }
+
     /// The options in the manual's lists, as they are written there.
     fn described(manual: &str) -> Vec<&str> {
         let (_, options) = manual.split_once(".Ss Where to listen").expect("options");
