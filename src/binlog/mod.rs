@@ -133,7 +133,7 @@
 //! | files with another name are not used again | a backup by links, and a rename that a power cut has done half, lose nothing | `a_file_with_another_name_is_not_used_again` |
 //! | unsharing of copied blocks (reflinks) | a copy of the directory takes no room that deletes need | `a_copy_that_shares_its_blocks_takes_no_room_that_deletes_need` |
 //! | what was not known to be synced is written again, and read from the disk (`recovery`) | a start relies on nothing that is only in memory | the simulator: `random histories`, `a_torn_tail_is_overwritten_on_the_disk_even_if_a_start_failed_to_sync_that` |
-//! | names are synced first (`recovery`) | a kill between a rename and its sync loses nothing | the simulator: `a job is acknowledged only when the name of its segment is durable` |
+//! | names are synced first (`recovery`) | a kill between a rename and its sync loses nothing | the simulator: `random histories` |
 //! | the first segment has its name before others are prepared (`recovery`) | a log that has lost all its segments is not taken for a new one | `a_log_that_lost_all_its_segments_is_not_taken_for_a_new_one` |
 //! | the latest record of a pause is live, like a put (`live`) | a pause outlives a restart, as long as its tube | `a_pause_outlives_a_restart_as_long_as_its_tube`, `compaction_keeps_each_pause_and_the_files_stay_few`, and the simulator |
 //! | copies count only with a file that says so, then other names for the files (`import`) | beanstalkd's jobs are neither lost nor doubled | `a_power_cut_during_a_takeover_neither_loses_nor_doubles_a_job`, `a_takeover_that_fails_at_any_operation_may_be_done_again` |
@@ -141,7 +141,7 @@
 //! | lock of the directory, which is held by a descriptor (`lease`) | one server at a time, in the right directory | `removing_the_lock_file_admits_no_second_server`, `a_server_whose_directory_is_replaced_ends_without_touching_the_new_one` |
 //! | fencing: the lock is checked between a write and its answer, and each server has names and segments of its own (`lease`) | a server that has lost the lock acknowledges nothing and damages nothing | `a_lost_lock_loses_nothing_acknowledged_and_no_late_write_spoils_the_log` |
 //! | no file is recycled on shared storage | no stale page of a cache is read | `a_stale_page_cache_does_not_mislead_a_server_that_takes_over` |
-//! | lease | a server that has lost the lock sends nothing about jobs | the simulator: `a server that has lost its lease sends nothing`, `a server that stalls during a check of the lock checks again` |
+//! | lease | a server that has lost the lock sends nothing about jobs | the simulator: `random histories` |
 //!
 //! # Reading order
 //!

@@ -26,7 +26,7 @@ impl From<Jobs> for Held {
 
 impl Held {
     /// Applies a change.
-    fn apply(&mut self, entry: &Record) {
+    pub fn apply(&mut self, entry: &Record) {
         match entry {
             Record::Pause(pause) if pause.length == Seconds(0) => {
                 self.pauses.remove(&pause.tube);

@@ -2,11 +2,12 @@
 
 use crate::simulator::hangup::Door;
 use crate::simulator::judge::{self, Event, next_reply, see};
-use crate::simulator::plan::{Action, Incident};
+use crate::simulator::life;
+use crate::simulator::plan::Action;
 use crate::simulator::stream::{Peer, Stream};
 use crate::simulator::{threads, world};
 use crate::sync::thread;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How long a client waits for a reply that it is owed.
@@ -23,65 +24,17 @@ struct Line<'a> {
     replies: usize,
     /// The last job that it has reserved.
     held: String,
-    /// What it has read since the last time its replies were compared.
-    told: String,
     is_over: bool,
 }
 
-/// How many actions each client has done, and the threads that wait for more.
-#[derive(Default)]
-pub struct Scene(Mutex<(Vec<usize>, Vec<threads::Id>)>);
-
-impl Scene {
-    /// For this number of clients.
-    pub fn new(clients: usize) -> Scene {
-        Scene(Mutex::new((vec![0; clients], Vec::new())))
-    }
-
-    fn note_done(&self, client: usize, actions: usize) {
-        let scene = &mut *self.0.lock().unwrap();
-        scene.0[client] = actions;
-        scene.1.drain(..).for_each(threads::wake);
-    }
-
-    fn await_actions(&self, client: usize, actions: usize) {
-        let is_missing = || {
-            let scene = &mut *self.0.lock().unwrap();
-            let is_missing = scene.0[client] < actions;
-            scene.1.extend(threads::current().filter(|_| is_missing));
-            is_missing
-        };
-        while is_missing() {
-            threads::wait(None);
-        }
-    }
-}
-
-/// Where a client is, and with whom.
-pub struct Place<'a> {
-    pub door: &'a Arc<Door>,
-    pub room: usize,
-    pub number: usize,
-    pub scene: &'a Scene,
-    pub cause: &'a dyn Fn(Incident),
-}
-
-pub fn live(does: &[Action], place: &Place<'_>) {
-    let name = &format!("client {}", place.number);
-    let mut line = Line::connect(name, place.door, place.room);
-    for (done, action) in does.iter().enumerate() {
-        place.scene.note_done(place.number, done);
+pub fn live(does: &[Action], name: &str, door: &Arc<Door>, room: usize) {
+    let mut line = Line::connect(name, door, room);
+    for action in does {
         match action {
-            Action::Awaits(client, actions) => place.scene.await_actions(*client, *actions),
-            Action::Causes(incident) => (place.cause)(*incident),
+            Action::Causes(incident) => life::cause(*incident),
             Action::Reconnects => {
                 line.leave();
-                line = Line::connect(name, place.door, place.room);
-            }
-            Action::Expects(right) => {
-                line.hear();
-                let told = std::mem::take(&mut line.told);
-                assert!(told == *right, "{name} got {told:?}, not {right:?}");
+                line = Line::connect(name, door, room);
             }
             _ if line.is_over => {}
             Action::Sends(commands) => line.say(commands),
@@ -105,7 +58,6 @@ pub fn live(does: &[Action], place: &Place<'_>) {
         }
     }
     line.leave();
-    place.scene.note_done(place.number, usize::MAX);
 }
 
 /// The last client: it ends the pause of the default tube, whose record would keep its
@@ -148,7 +100,6 @@ impl<'a> Line<'a> {
             asked: 0,
             replies: 0,
             held: "1".into(),
-            told: String::new(),
             is_over: false,
         }
     }
@@ -223,7 +174,6 @@ impl<'a> Line<'a> {
             let mut heard = &self.heard[..];
             while let Some(reply) = next_reply(&mut heard) {
                 self.replies += 1;
-                self.told += &reply;
                 if let Some(rest) = reply.strip_prefix("RESERVED ") {
                     self.held = rest.split(' ').next().unwrap_or("1").to_owned();
                 }

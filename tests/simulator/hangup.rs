@@ -35,8 +35,9 @@ pub fn accept(shared: &Arc<Shared>, door: &Door) {
             Call::HaveLeft => shared.end_waits_of_hung_up(),
             Call::Accept((who, peer, stream)) => {
                 judge::see(Event::Accepts(who, peer));
-                if let Ok(client) = shared.connect(stream) {
-                    workers.hand_over(shared, &client).expect("a thread");
+                match shared.connect(stream) {
+                    Ok(client) => workers.hand_over(shared, &client).expect("a thread"),
+                    Err(_) => judge::see(Event::Refuses),
                 }
             }
         }

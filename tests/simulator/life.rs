@@ -5,7 +5,7 @@ use crate::engine::Config;
 use crate::server::shared::Shared;
 use crate::server::{Clock, Limits, timer};
 use crate::simulator::HEAP;
-use crate::simulator::clients::{self, Place, Scene};
+use crate::simulator::clients;
 use crate::simulator::disk::{Disk, Random};
 use crate::simulator::hangup::{self, Door};
 use crate::simulator::judge::{self, Degree, Engine, Legacy};
@@ -81,6 +81,21 @@ fn is_own_fault(error: &binlog::Error) -> bool {
     }
 }
 
+/// Has this happen to the process now.
+pub fn cause(incident: Incident) {
+    match incident {
+        Incident::Kills => world::kill(),
+        Incident::Disk(kind, fault) => world::inject(kind, fault),
+        Incident::Stalls { is_replaced } => {
+            world::stall();
+            if is_replaced {
+                world::replace(true);
+            }
+        }
+        Incident::LosesLock => world::replace(false),
+    }
+}
+
 /// The server and its clients. `src/server/mod.rs` starts and ends it in the
 /// same way, but does not wait until the last worker has left.
 fn process(plan: &Plan, life: &Life, disk: &Disk, mut legacy: Legacy, now: u64) -> Legacy {
@@ -120,43 +135,17 @@ fn process(plan: &Plan, life: &Life, disk: &Disk, mut legacy: Legacy, now: u64) 
     judge::begin(&mut legacy, &engine, opened.next_id, clock.now(), plan);
 
     let binlog = opened.binlog;
-    let ends = Arc::new(AtomicBool::new(false));
-    let main = thread::current();
-    let wake = {
-        let (ends, main) = (ends.clone(), main.clone());
-        move || {
-            ends.store(true, Ordering::Relaxed);
-            main.unpark();
-        }
-    };
-    let cause = {
-        let wake = wake.clone();
-        move |incident| match incident {
-            Incident::Stops => wake(),
-            Incident::Kills => world::kill(),
-            Incident::Disk(kind, fault) => world::inject(kind, fault),
-            Incident::Stalls { is_replaced } => {
-                world::stall();
-                if is_replaced {
-                    world::replace(true);
-                }
-            }
-            Incident::StallsAtCheck => world::stall_at_check(),
-            Incident::LosesLock => world::replace(false),
-        }
-    };
     if let Some((step, incident)) = life.incident {
-        let cause = cause.clone();
         threads::run_at(step, move || cause(incident));
     }
-    let (fails, has_failed) = (wake.clone(), Arc::new(AtomicBool::new(false)));
+    let has_failed = Arc::new(AtomicBool::new(false));
     let tell = move |event: Event<'_>| {
         if let Event::Failed(error) = event {
             let is_explained = world::is_struck() && !is_own_fault(error);
             assert!(is_explained, "it has failed by itself: {error}");
             let is_told = has_failed.swap(true, Ordering::Relaxed);
             assert!(!is_told, "a failure is told twice");
-            fails();
+            world::stop();
         }
     };
     binlog.spawn_threads(tell).expect("threads");
@@ -176,25 +165,16 @@ fn process(plan: &Plan, life: &Life, disk: &Disk, mut legacy: Legacy, now: u64) 
     known.expect("there is one timer");
     let (accepting, entry) = (shared.clone(), door.clone());
     let acceptor = thread::spawn("acceptor", move || hangup::accept(&accepting, &entry));
-    let scene = Arc::new(Scene::new(life.clients.len()));
     let mut clients = Vec::new();
     for (number, client) in life.clients.iter().enumerate() {
         let (does, door, room) = (client.does.clone(), door.clone(), plan.room);
-        let (scene, cause) = (scene.clone(), cause.clone());
-        clients.push(thread::spawn(&format!("client {number}"), move || {
-            let place = Place {
-                door: &door,
-                room,
-                number,
-                scene: &scene,
-                cause: &cause,
-            };
-            clients::live(&does, &place);
+        let name = format!("client {number}");
+        clients.push(thread::spawn(&name.clone(), move || {
+            clients::live(&does, &name, &door, room);
         }));
     }
-    match life.end {
-        End::Stopped(step) => threads::run_at(step, wake.clone()),
-        End::Killed(_) | End::Done | End::Later { .. } | End::Evening => {}
+    if let End::Stopped(step) = life.end {
+        threads::run_at(step, world::stop);
     }
     // It ends when all clients have left, or a while after that, if nothing has
     // ended it before.
@@ -219,9 +199,9 @@ fn process(plan: &Plan, life: &Life, disk: &Disk, mut legacy: Legacy, now: u64) 
         if end == End::Evening {
             leave_nothing(&entry, room);
         }
-        wake();
+        world::stop();
     });
-    while !ends.load(Ordering::Relaxed) && !world::is_killed() {
+    while !world::is_over() {
         thread::park();
     }
 

@@ -19,10 +19,10 @@
 //! `cargo test --test simulator` plays the written histories and the first random
 //! ones, some of them twice: the same seed has to take the same steps again.
 //! `BEANPOLE_SEARCH=20` plays twenty times as many. After `--` may follow
-//! `5000..6000`, for the random ones with these seeds, or `stop`, for the written
+//! `5000..6000`, for the random ones with these seeds, or `pause`, for the written
 //! ones that have this text in their name. The first history that fails is shown, and the
 //! shortest one that can be found that fails in this way; `17` does that with the
-//! seed 17, and `stop 17` with a written one.
+//! seed 17, and `pause 17` with a written one.
 
 mod clients;
 #[path = "../binlog/disk.rs"]

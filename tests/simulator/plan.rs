@@ -61,8 +61,6 @@ pub enum End {
 /// What happens to a process.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Incident {
-    /// It has to end, in order.
-    Stops,
     Kills,
     /// This fault happens at the next operation of this kind on the disk.
     Disk(Kind, Fault),
@@ -71,8 +69,6 @@ pub enum Incident {
     Stalls {
         is_replaced: bool,
     },
-    /// The same, when its next check of the lock has been answered.
-    StallsAtCheck,
     /// Another machine has taken the lock.
     LosesLock,
 }
@@ -99,10 +95,6 @@ pub enum Action {
     HalfCloses,
     /// Disconnects, and connects again.
     Reconnects,
-    /// Reads all replies. Those since it last did this must be these.
-    Expects(String),
-    /// Waits until the client with this number has done this number of actions.
-    Awaits(usize, usize),
     /// Has this happen to the server.
     Causes(Incident),
 }
@@ -400,7 +392,7 @@ fn command(habits: Habits, random: &mut Random) -> String {
         _ => "{}".to_owned(),
     };
     let priority = random.below(3);
-    let line = match random.below(61) {
+    let line = match random.below(62) {
         0..22 => return put(habits, random),
         22..28 => "reserve-with-timeout 0".into(),
         28..31 => format!("reserve-with-timeout {}", random.choose(&[1, 4, 100])),
@@ -435,6 +427,7 @@ fn command(habits: Habits, random: &mut Random) -> String {
             "list-server-stats",
         ]))
         .into(),
+        60 => format!("close-connection {}", 1 + random.below(8)),
         _ => (*random.choose(&["delete x", "nonsense", "kick", "quit"])).into(),
     };
     line + "\r\n"

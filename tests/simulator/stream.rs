@@ -128,7 +128,8 @@ impl Stream {
     }
 
     pub fn has_closed(&self) -> bool {
-        self.0.state().is_left
+        let state = self.0.state();
+        state.is_left || state.is_closed
     }
 
     pub fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
@@ -152,6 +153,7 @@ impl Stream {
         self.0.is_closed.store(true, Ordering::Relaxed);
         self.0
             .change(|state| (state.is_over, state.is_closed) = (true, true));
+        self.0.door.ring();
     }
 }
 
@@ -221,14 +223,15 @@ impl Peer {
         self.0.is_closed.load(Ordering::Relaxed)
     }
 
-    /// Whether nothing more can be written before the client reads.
+    /// Whether nothing more can be written before the client reads. To be asked while no
+    /// thread runs.
     pub fn is_full(&self) -> bool {
-        self.0.state().unread() >= self.0.room
+        self.0.state.at_rest().unread() >= self.0.room
     }
 
-    /// All that the server has ever written.
+    /// All that the server has ever written. To be asked while no thread runs.
     pub fn answered(&self) -> Vec<u8> {
-        self.0.state().answered.clone()
+        self.0.state.at_rest().answered.clone()
     }
 }
 

@@ -139,14 +139,15 @@ impl<T> Mutex<T> {
         })
     }
 
+    /// Its value while no thread runs: then nobody has it.
+    pub fn at_rest(&self) -> MutexGuard<'_, T> {
+        self.try_take().expect("no thread runs")
+    }
+
     /// An error if somebody has it.
     pub fn try_lock(&self) -> TryLockResult<MutexGuard<'_, T>> {
         threads::pass();
         self.try_take().ok_or(TryLockError::WouldBlock)
-    }
-
-    pub fn into_inner(self) -> LockResult<T> {
-        self.value.into_inner()
     }
 }
 
@@ -299,10 +300,6 @@ impl<T> OnceLock<T> {
     pub fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {
         threads::pass();
         self.0.get_or_init(make)
-    }
-
-    pub fn into_inner(self) -> Option<T> {
-        self.0.into_inner()
     }
 }
 

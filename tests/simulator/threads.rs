@@ -20,6 +20,9 @@ use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 
 pub type Id = usize;
 
+/// The thread that starts the server, and ends it.
+pub const MAIN: Id = 0;
+
 type Work = Box<dyn FnOnce() + Send>;
 
 /// What a thread runs on. When its work is done, it takes other work: a new

@@ -132,11 +132,11 @@ struct World {
     faults: Vec<(u64, Kind, Fault)>,
     for_good: Option<ErrorKind>,
     is_killed: bool,
+    /// It has to end, in order.
+    is_told_to_stop: bool,
     /// When its last stall ended.
     stalled_at: Option<u64>,
     stalled_for: u64,
-    /// It stalls when its next check of the lock is answered, and is replaced.
-    stalls_at_check: bool,
     /// Since when another machine has the lock, and whether it was silent for so
     /// long before.
     replaced_at: Option<u64>,
@@ -152,8 +152,6 @@ struct World {
     /// How many bytes the disk had in all while others used it up, and the last
     /// step at which that was so.
     limits: Vec<(u64, u64)>,
-    /// The thread that ends the server.
-    main: threads::Id,
 }
 
 impl World {
@@ -208,16 +206,15 @@ pub fn begin(
         faults,
         for_good: None,
         is_killed: false,
+        is_told_to_stop: false,
         stalled_at: None,
         stalled_for: 0,
-        stalls_at_check: false,
         replaced_at: None,
         was_silent: false,
         clock_read_at: BTreeMap::new(),
         have_looked: BTreeSet::new(),
         left: None,
         limits: Vec::from_iter(disk.state().is_limited().then_some((0, 0))),
-        main: 0,
     }));
     (Arc::new(Drive { disk, is_shared }), door)
 }
@@ -321,16 +318,26 @@ pub fn has_lost_sync() -> bool {
 
 /// The process is killed now.
 pub fn kill() {
-    let main = with(|world| {
+    with(|world| {
         if !world.is_killed {
             world.is_killed = true;
             world.leave();
             world.disk.stop_after(0);
             judge::see(Event::Ends(world.started_at + threads::now()));
         }
-        world.main
     });
-    threads::unpark(main);
+    threads::unpark(threads::MAIN);
+}
+
+/// The process has to end, in order.
+pub fn stop() {
+    with(|world| world.is_told_to_stop = true);
+    threads::unpark(threads::MAIN);
+}
+
+/// Whether it has to end, or was killed.
+pub fn is_over() -> bool {
+    with(|world| world.is_killed || world.is_told_to_stop)
 }
 
 /// The process stalls now.
@@ -339,6 +346,8 @@ pub fn stall() {
         threads::stall(SILENCE);
         world.stalled_at = Some(threads::now());
         world.stalled_for += SILENCE;
+        // What waits for a sync has not had this time.
+        world.syncs_until += SILENCE;
     });
     judge::see(Event::Stalls(SILENCE));
 }
@@ -352,11 +361,6 @@ pub fn replace(was_silent: bool) {
         }
     });
     judge::see(Event::Replaced);
-}
-
-/// Another machine takes the lock right after the next check of it has been answered.
-pub fn stall_at_check() {
-    with(|world| world.stalls_at_check = true);
 }
 
 /// This happens at the next operation of this kind.
@@ -531,10 +535,6 @@ impl Storage for Drive {
         }
         self.disk.list()?;
         let is_replaced = is_replaced();
-        if with(|world| std::mem::take(&mut world.stalls_at_check)) {
-            stall();
-            replace(true);
-        }
         threads::pass();
         if is_replaced {
             Err(io::Error::other("another machine has it"))

@@ -41,6 +41,10 @@ impl Engine {
     pub fn execute(&mut self, id: ConnectionId, request: Request, now: Time) -> Outcome {
         let asked = Asked::of(&request);
         let (outcome, done) = self.watch(|engine| engine.execute(id, request, now));
+        let asked = match outcome {
+            Outcome::Quit => Asked::Quit,
+            _ => asked,
+        };
         see(Event::Executed(id, asked, &outcome, now, done));
         outcome
     }
@@ -103,7 +107,6 @@ impl Asked {
     fn of(request: &Request) -> Asked {
         match request {
             Request::Continue => Asked::Continue,
-            Request::Command(_, Command::Quit) | Request::Http => Asked::Quit,
             Request::Command(_, Command::PauseWithoutRoom(..)) => Asked::NoRoom,
             Request::Body(body) => Asked::Body(body.as_ref().err().copied()),
             _ => Asked::Line,

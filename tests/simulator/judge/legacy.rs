@@ -108,7 +108,7 @@ impl Legacy {
             // If it stalled between reading its two clocks, it believed that one had been
             // set. If no job and no pause is left, no earlier time matters.
             knows_times: self.knows_times && !world::stalled_after(0)
-                || is_closed && judge.jobs.is_empty() && judge.paused.is_empty(),
+                || is_closed && judge.held.jobs.is_empty() && judge.held.pauses.is_empty(),
             may_be_torn: world::has_lost_sync(),
             has_lost_sync: self.has_lost_sync || world::has_lost_sync(),
             ..self

@@ -19,7 +19,7 @@ use crate::binlog::Record;
 use crate::engine::{Change, ConnectionId, Outcome, StoredJob, StoredPause, StoredState, Time};
 use crate::protocol::framing::NoBody;
 use crate::protocol::{Body, JobId, Reply, TubeName};
-use crate::simulator::history::{Held, History, Jobs, apply};
+use crate::simulator::history::{Held, History, Jobs};
 use crate::simulator::naive::{self, Model};
 use crate::simulator::plan::Plan;
 use crate::simulator::stored::{in_the_model, pause_in_the_model, tombstone_in_the_model};
@@ -45,10 +45,12 @@ pub enum Event<'a> {
     /// The process ends at this time. Nothing that happens after that counts.
     Ends(u64),
     /// All threads wait, and time is about to pass.
-    AllWait(&'a [AtRest]),
+    AllWait,
 
     /// The server takes the connection of a client.
     Accepts(usize, Peer),
+    /// It refuses this connection.
+    Refuses,
     /// A client is about to send this line, or this body.
     Says(usize, &'a str),
     /// All that it has said so far is sent.
@@ -67,15 +69,6 @@ pub enum Event<'a> {
     Ticked(Time, Done<'a>),
     HalfClosed(ConnectionId, Done<'a>),
     Disconnected(ConnectionId, Time, Done<'a>),
-}
-
-/// A client while all threads wait.
-pub struct AtRest {
-    caller: usize,
-    /// It reads so little that no more can be sent to it.
-    is_full: bool,
-    /// What it was sent.
-    bytes: Vec<u8>,
 }
 
 thread_local! {
@@ -98,13 +91,16 @@ struct Judge {
     /// Clients that read nothing are closed as well. That happens where sockets
     /// hold little.
     is_narrow: bool,
+    max_connections: usize,
+    /// Who connects, and whether there is room for it.
     connecting: Option<usize>,
+    has_room: bool,
     /// When the last client had disconnected.
     last_left_at: u64,
     links: BTreeMap<u64, usize>,
     callers: Vec<Caller>,
-    jobs: Jobs,
-    paused: BTreeSet<TubeName>,
+    /// What the log must hold, and how it came to that.
+    held: Held,
     history: History,
     /// When each change was made.
     times: Vec<u64>,
@@ -150,7 +146,7 @@ pub fn begin(legacy: &mut Legacy, engine: &Engine, next_id: JobId, now: Time, pl
     let tubes: BTreeSet<_> = tubes.chain([TubeName::default()]).collect();
     let pauses = tubes.iter().filter_map(|tube| engine.stored_pause(tube));
     let held = Held {
-        jobs: jobs.clone(),
+        jobs,
         pauses: pauses.map(|pause| (pause.tube.clone(), pause)).collect(),
     };
     legacy.begin(&held, next_id);
@@ -161,7 +157,7 @@ pub fn begin(legacy: &mut Legacy, engine: &Engine, next_id: JobId, now: Time, pl
         config.max_memory.map(|bytes| bytes as usize),
     );
     let (tombstones, there): (Vec<_>, Vec<_>) =
-        jobs.values().cloned().partition(StoredJob::is_deleted);
+        held.jobs.values().cloned().partition(StoredJob::is_deleted);
     model.max_jobs_per_tube = config.max_jobs_per_tube.map(NonZeroUsize::get);
     model.restart_with(
         there.into_iter().map(in_the_model).collect(),
@@ -183,13 +179,14 @@ pub fn begin(legacy: &mut Legacy, engine: &Engine, next_id: JobId, now: Time, pl
         max_memory: plan.max_memory,
         has_timeout: plan.idle_timeout.is_some(),
         is_narrow: plan.room < NARROW,
+        max_connections: plan.max_connections,
         connecting: None,
+        has_room: false,
         last_left_at: 0,
         links: BTreeMap::new(),
         callers: Vec::new(),
         history: legacy.history.clone(),
-        jobs,
-        paused: held.pauses.into_keys().collect(),
+        held,
         times: Vec::new(),
         put_at: BTreeMap::new(),
     }));
@@ -208,20 +205,7 @@ pub fn all_wait() {
     if !threads::all_wait() {
         return;
     }
-    let peers = watch(|judge| {
-        let peers = judge.links.values().map(|number| {
-            let peer = judge.callers[*number].peer.clone();
-            (*number, peer.expect("it is connected"))
-        });
-        peers.collect::<Vec<_>>()
-    });
-    let at_rest = |(caller, peer): (usize, Peer)| AtRest {
-        caller,
-        is_full: peer.is_full(),
-        bytes: peer.answered(),
-    };
-    let clients: Vec<_> = peers.into_iter().flatten().map(at_rest).collect();
-    see(Event::AllWait(&clients));
+    see(Event::AllWait);
 }
 
 /// Judges all replies, and returns what they promise.
@@ -290,21 +274,24 @@ impl Judge {
                     caller.written = caller.peer.as_ref().map(Peer::written);
                 }
             }
-            Event::AllWait(_) if self.is_stopping || world::is_syncing() => {}
-            Event::AllWait(clients) => {
+            Event::AllWait if self.is_stopping || world::is_syncing() => {}
+            Event::AllWait => {
                 self.the_loss_of_the_lock_is_known();
                 self.nothing_is_overdue();
-                for client in clients {
-                    self.who_is_gone_is_disconnected(client);
-                    self.who_sends_nothing_more_does_not_wait(client);
-                    self.what_is_done_is_told(client);
+                for number in self.links.values() {
+                    let caller = &self.callers[*number];
+                    self.who_is_gone_is_disconnected(caller);
+                    self.who_sends_nothing_more_does_not_wait(caller);
+                    self.what_is_done_is_told(caller);
                 }
             }
 
             Event::Accepts(caller, peer) => {
+                self.has_room = self.connected() < self.max_connections;
                 self.connecting = Some(caller);
                 self.callers[caller].peer = Some(peer);
             }
+            Event::Refuses => self.no_client_is_refused_that_has_room(),
             Event::Says(caller, text) => {
                 let said = (threads::tick(), text.to_owned());
                 self.callers[caller].said.push_back(said);
@@ -344,6 +331,10 @@ impl Judge {
                     Outcome::Reply(reply) => Some((number, reply)),
                     _ => None,
                 };
+                if let Outcome::Reply(Reply::Closed(closed)) = outcome {
+                    let closed = self.links[closed];
+                    self.callers[closed].is_done = true;
+                }
                 if let (Some((at, line)), Some((_, reply))) = (line, reply)
                     && self.shows_who_is_there(&line, reply)
                 {
@@ -435,28 +426,24 @@ impl Judge {
 
     /// Adds what the engine has changed to the history.
     fn note(&mut self, change: &Change, done: &Done<'_>) {
-        let id = match change {
-            Change::Put(id) | Change::Update(id) | Change::Delete(id, _) => *id,
+        let stored = |id: &JobId| done.engine.stored(*id);
+        let record = match change {
+            Change::Put(id) => stored(id).map(|job| Record::Put(copy_of(job))),
+            Change::Update(id) => stored(id).map(|job| Record::Update(job.fields)),
+            // Its key may still be taken.
+            Change::Delete(id, _) => Some(stored(id).map_or(Record::Delete(*id), Record::Put)),
             Change::Pause(tube) => {
                 let pause = done.engine.stored_pause(tube);
-                self.paused.remove(tube);
-                self.paused
-                    .extend(pause.as_ref().map(|pause| pause.tube.clone()));
-                let pause = pause.unwrap_or_else(|| StoredPause::over(tube.clone()));
-                self.history.push(Record::Pause(pause));
-                return self.times.push(world::wall_clock());
+                Some(Record::Pause(
+                    pause.unwrap_or_else(|| StoredPause::over(tube.clone())),
+                ))
             }
         };
-        let record = match (change, done.engine.stored(id)) {
-            (Change::Put(_), Some(job)) => Record::Put(copy_of(job)),
-            (Change::Update(_), Some(job)) => Record::Update(job.fields),
-            // Its key is still taken.
-            (Change::Delete(..), Some(rest)) => Record::Put(rest),
-            (Change::Delete(..), None) => Record::Delete(id),
-            // The job was deleted since. Its deletion comes later.
-            (_, None) | (Change::Pause(_), _) => return,
+        // If the job was deleted since, its deletion comes later.
+        let Some(record) = record else {
+            return;
         };
-        apply(&mut self.jobs, &record);
+        self.held.apply(&record);
         self.history.push(record);
         self.times.push(world::wall_clock());
         if let Change::Put(id) = change {
@@ -467,6 +454,15 @@ impl Judge {
     fn client(&self, id: ConnectionId) -> naive::Client {
         let client = self.callers[self.links[&id.0]].client;
         client.expect("it is connected")
+    }
+
+    /// How many connections neither their clients nor the server have closed.
+    fn connected(&self) -> usize {
+        let is_open = |caller: &&Caller| {
+            let is_closed = caller.peer.as_ref().is_none_or(Peer::is_closed);
+            !is_closed && caller.left_at.is_none()
+        };
+        self.callers.iter().filter(is_open).count()
     }
 
     fn is_waiting(&self, caller: &Caller) -> bool {

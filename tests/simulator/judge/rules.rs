@@ -3,7 +3,7 @@
 
 use super::engine::{Asked, Done};
 use super::told::{Expected, normal, replies, text};
-use super::{AtRest, Judge};
+use super::{Caller, Judge};
 use crate::engine::ConnectionId;
 use crate::protocol::framing::NoBody;
 use crate::protocol::{JobId, Reply};
@@ -43,8 +43,7 @@ impl Judge {
         );
     }
 
-    pub fn who_is_gone_is_disconnected(&self, client: &AtRest) {
-        let caller = &self.callers[client.caller];
+    pub fn who_is_gone_is_disconnected(&self, caller: &Caller) {
         assert!(
             !has_had_time_to_leave(caller.left_at),
             "{} is gone, and still there",
@@ -52,8 +51,7 @@ impl Judge {
         );
     }
 
-    pub fn who_sends_nothing_more_does_not_wait(&self, client: &AtRest) {
-        let caller = &self.callers[client.caller];
+    pub fn who_sends_nothing_more_does_not_wait(&self, caller: &Caller) {
         assert!(
             !(self.is_waiting(caller) && has_had_time_to_leave(caller.is_over_at)),
             "{} waits, though it sends nothing more",
@@ -61,11 +59,11 @@ impl Judge {
         );
     }
 
-    pub fn what_is_done_is_told(&self, client: &AtRest) {
-        let caller = &self.callers[client.caller];
-        let is_told = replies(&client.bytes).count() >= caller.expected.len();
+    pub fn what_is_done_is_told(&self, caller: &Caller) {
+        let peer = caller.peer.as_ref().expect("it is connected");
+        let is_told = replies(&peer.answered()).count() >= caller.expected.len();
         assert!(
-            is_told || client.is_full || caller.left_at.is_some(),
+            is_told || peer.is_full() || peer.is_closed() || caller.left_at.is_some(),
             "{} is not told what is done",
             caller.name
         );
@@ -97,6 +95,14 @@ impl Judge {
         }
     }
 
+    /// It may have come right after another one has closed.
+    pub fn no_client_is_refused_that_has_room(&self) {
+        assert!(
+            !self.has_room || self.is_stopping,
+            "a client is refused, though there is room for its connection"
+        );
+    }
+
     pub fn no_put_is_refused_that_has_room(&self, number: usize, asked: &Asked) {
         let is_body = matches!(asked, Asked::Body(Some(NoBody::NoRoom)));
         if !matches!(asked, Asked::NoRoom) && (!is_body || self.max_memory.is_some()) {
@@ -116,7 +122,7 @@ impl Judge {
 
     /// Whether this answer might be another one without a client that has closed.
     pub fn shows_who_is_there(&self, line: &str, reply: &Reply) -> bool {
-        let job = |id: &str| self.jobs.get(&JobId(id.parse().ok()?));
+        let job = |id: &str| self.held.jobs.get(&JobId(id.parse().ok()?));
         let begins = |words: &[&str]| words.iter().any(|word| line.starts_with(word));
         match reply {
             Reply::NotFound => match line.strip_prefix("delete ") {
@@ -147,11 +153,11 @@ impl Judge {
             // A stall of the process is part of the time that the server has waited.
             let is_late =
                 |left: u64| threads::now() >= left + AWAITED_FOR || world::stalled_after(left);
-            // A server that knows that it has lost the lock closes connections, and sends
-            // nothing more: so an answer that comes meanwhile tells nobody.
+            // Who half-closes first, or is closed by the server for another reason, is known to
+            // leave since then. Nobody waits for it if its worker waited for it at that time.
             let is_closed = || other.peer.as_ref().is_some_and(Peer::is_closed);
-            let is_shut = world::is_replaced() && is_closed();
-            let was_there = other.accepted_at < asked_at && !is_shut;
+            let is_known_before = other.is_over_at != other.left_at || is_closed();
+            let was_there = other.accepted_at < asked_at && !is_known_before;
             let is_awaited = |left: u64| was_there && left < asked_at && !is_late(left);
             assert!(
                 self.is_stopping || !other.left_at.is_some_and(is_awaited),
