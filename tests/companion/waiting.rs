@@ -2,9 +2,6 @@
 //! which that is over.
 
 use super::support::{ended, on_each_server};
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use support::session::Scene;
 use support::{Client, eventually};
 
@@ -14,71 +11,6 @@ fn worker(scene: &Scene) -> Client {
     client.ask("watch mail");
     client.reserve();
     client
-}
-
-#[test]
-fn bury_with_wait_takes_a_poison_job_before_waiting_workers_get_it() {
-    let scene = Scene::ours();
-    scene.tell("$ beanpole put -q -t mail poison 'poison too'");
-    let is_over = AtomicBool::new(false);
-    let is_on = || !is_over.load(Ordering::SeqCst);
-    // They finish each job but a poison job, of which they die, and are started again.
-    let work = || {
-        while is_on() {
-            let mut client = scene.connect();
-            client.ask("watch mail");
-            while is_on() {
-                client.send("reserve-with-timeout 1\r\n");
-                match client.reply().expect("a reply") {
-                    (_, Some(body)) if body.starts_with(b"poison") => break,
-                    (line, Some(_)) => client.delete(
-                        line.split(' ')
-                            .nth(1)
-                            .expect("an id")
-                            .parse()
-                            .expect("an id"),
-                    ),
-                    (_, None) => {}
-                }
-            }
-        }
-    };
-    thread::scope(|scope| {
-        (0..4).for_each(|_| drop(scope.spawn(work)));
-        scope.spawn(|| {
-            let mut producer = scene.connect();
-            producer.ask("use mail");
-            while is_on() {
-                producer.put("good");
-            }
-        });
-        let mut client = scene.connect();
-        let taken = catch_unwind(AssertUnwindSafe(|| {
-            let is_tried = |facts: String| {
-                !facts.contains("reserves: 0\n") && !facts.contains("reserves: 1\n")
-            };
-            eventually("workers to die", || {
-                is_tried(client.document("stats-job 1"))
-            });
-            scene.tell("$ beanpole bury 1 --wait 1m\n$ beanpole delete 2 --wait 1m");
-        }));
-        // If that fails, the others have to end as well.
-        is_over.store(true, Ordering::SeqCst);
-        taken.unwrap_or_else(|panic| resume_unwind(panic));
-    });
-    scene.tell(
-        "
-        $ beanpole peek -t mail --state buried -l
-        poison
-        $ beanpole peek 2
-        ! beanpole peek: there is no job 2
-        [1]
-        # Nothing else was held up or taken.
-        $ beanpole stats mail | grep -e pause-tube -e total-kicks -e total-releases | tr -s ' '
-        cmd-pause-tube 0
-        total-releases 0
-        total-kicks 0",
-    );
 }
 
 #[test]
