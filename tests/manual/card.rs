@@ -70,23 +70,12 @@ fn the_card_fits_a_screen_of_80_columns() {
 }
 
 #[test]
-fn the_card_has_each_command_and_reply_of_the_manual() {
-    let (card, manual) = (Card::read(), Manual::read());
+fn the_card_has_each_command_of_the_protocol() {
+    let card = Card::read();
     let replies = card.replies();
     let commands: BTreeSet<&str> = replies.keys().copied().collect();
     let protocol = command::names().filter(|it| !EXTENSIONS.contains(it));
     assert_eq!(commands, protocol.collect());
-    for section in manual.sections() {
-        let commands = section.commands();
-        // The card has the protocol, without the extensions.
-        if commands.iter().all(|it| EXTENSIONS.contains(it)) {
-            continue;
-        }
-        for reply in section.replies() {
-            let known = commands.iter().any(|&it| replies[it].contains(reply));
-            assert!(known, "{reply} to {commands:?} is not on the card");
-        }
-    }
 }
 
 #[test]

@@ -8,7 +8,7 @@ use super::{documents, keys, stories_by_name};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use support::page::{Manual, NAME, Section};
-use support::story::{self, Action, Side, Story};
+use support::story::{Action, Side, Story};
 use support::{source, text_of};
 
 /// Sections that only name things.
@@ -223,29 +223,4 @@ fn the_manual_lists_the_statistics_that_are_not_whole_numbers() {
     // A job's `id` is a number, the server's `id` is a text.
     let others = facts.filter(|(_, value)| !is_whole_number(value));
     assert_eq!(named, others.map(|(key, _)| key).collect());
-}
-
-#[test]
-fn the_notation_introduces_each_client_of_the_stories() {
-    let manual = Manual::read();
-    let notation = manual
-        .sections()
-        .find(|section| section.title == "NOTATION");
-    let lines = notation.expect("a section about notation").lines;
-    let introduced: BTreeSet<&str> = lines
-        .iter()
-        .filter(|(_, line)| !line.starts_with('.') && !line.contains([':', '<', '(']))
-        .flat_map(|(_, line)| line.split([' ', ',', ';', '.']))
-        .collect();
-    for story in story::all() {
-        for step in story.steps_for(Side::Beanpole) {
-            let client = step.client.as_str();
-            assert!(
-                client.is_empty() || introduced.contains(client),
-                "{}:{}: the notation does not introduce {client}",
-                story.name,
-                step.line
-            );
-        }
-    }
 }

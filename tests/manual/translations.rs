@@ -25,71 +25,53 @@ const COMMENT: &str = ".\\\"";
 /// What stands before the checksum of the English section.
 const MARK: &str = ".\\\" Of ";
 
-/// What is the same in each language, in one section.
-#[derive(Debug, Default, PartialEq)]
-struct Content {
-    /// Its paragraphs, lists, items and displays, in their order.
-    frame: Vec<String>,
-    /// Names and numbers, sorted: a sentence may have another order in another language.
-    words: Vec<String>,
+/// What is the same in each language, in one section: its paragraphs, lists, items and
+/// displays, names and numbers. They are sorted, since a sentence may have another order in
+/// another language.
+fn content(section: &Section<'_>, titles: &[String]) -> Vec<String> {
+    let mut content = Vec::new();
+    let mut is_display = false;
+    for &(_, line) in &section.lines {
+        if line.starts_with(COMMENT) {
+            let picture = line.split_once(PICTURE);
+            content.extend(picture.map(|(_, name)| name.to_owned()));
+            continue;
+        }
+        let name = line.split(' ').next().unwrap_or_default();
+        let names = names(line, titles);
+        match name {
+            ".Bd" | ".Ed" => {
+                is_display = name == ".Bd";
+                content.push(name.to_owned());
+            }
+            _ if is_display => content.push(shown(line)),
+            ".Bl" => content.push(line.replace('"', "").chars().take(8).collect()),
+            ".It" => {
+                let cells = line.split(" Ta ").map(|cell| cell == "\\&-");
+                let cells = cells.collect::<Vec<_>>();
+                content.push(format!("{name} {names:?} {cells:?}"));
+            }
+            ".Pp" | ".El" => content.push(name.to_owned()),
+            _ => {}
+        }
+        content.extend(names);
+        content.extend(numbers(line));
+    }
+    content.sort();
+    content
 }
 
-impl Content {
-    fn of(section: &Section<'_>, titles: &[String]) -> Content {
-        let mut content = Content::default();
-        let mut is_display = false;
-        for &(_, line) in &section.lines {
-            let name = line.split(' ').next().unwrap_or_default();
-            let names = names(line, titles);
-            let frame = match name {
-                ".Bd" | ".Ed" => {
-                    is_display = name == ".Bd";
-                    name.to_owned()
-                }
-                _ if line.starts_with(COMMENT) => match line.split_once(PICTURE) {
-                    Some((_, picture)) => picture.to_owned(),
-                    None => continue,
-                },
-                _ if is_display => shown(line),
-                ".Bl" => line.to_owned().replace("\"", "").chars().take(8).collect(),
-                ".It" => {
-                    let cells = line.split(" Ta ").map(|cell| cell == "\\&-");
-                    format!("{name} {names:?} {:?}", cells.collect::<Vec<_>>())
-                }
-                ".Pp" | ".El" => name.to_owned(),
-                _ => String::new(),
-            };
-            content
-                .frame
-                .extend(Some(frame).filter(|it| !it.is_empty()));
-            content.words.extend(names);
-            content.words.extend(numbers(line));
+/// What the first has and the second lacks.
+fn without(all: &[String], others: &[String]) -> Vec<String> {
+    let mut others = others.to_vec();
+    let is_other = |one: &&String| match others.iter().position(|other| other == *one) {
+        Some(position) => {
+            others.swap_remove(position);
+            false
         }
-        content.words.sort();
-        content
-    }
-
-    /// How this one differs from that of the English page.
-    fn difference(&self, english: &Content) -> Option<String> {
-        let mut pairs = self.frame.iter().zip(&english.frame);
-        if let Some((here, there)) = pairs.find(|(here, there)| here != there) {
-            return Some(format!("{here}, not {there}"));
-        }
-        let only = |ours: &[String], theirs: &[String]| {
-            let mut theirs = theirs.to_vec();
-            let is_other = |word: &&String| match theirs.iter().position(|it| it == *word) {
-                Some(position) => theirs.swap_remove(position).is_empty(),
-                None => true,
-            };
-            ours.iter().filter(is_other).cloned().collect::<Vec<_>>()
-        };
-        (self != english).then(|| {
-            let (here, there) = (&self.words, &english.words);
-            let lengths = (self.frame.len(), english.frame.len());
-            let (more, less) = (only(here, there), only(there, here));
-            format!("it has {more:?} and lacks {less:?}; {lengths:?} parts")
-        })
-    }
+        None => true,
+    };
+    all.iter().filter(is_other).cloned().collect()
 }
 
 /// The names on a line. A link has the number of the heading that it leads to.
@@ -171,9 +153,12 @@ fn differences(page: &Manual, english: &Manual) -> Vec<String> {
         found.push(format!("{} sections, not {}", ours.len(), theirs.len()));
     }
     for (here, there) in page.sections().zip(english.sections()) {
-        let content = Content::of(&here, &ours);
-        let difference = content.difference(&Content::of(&there, &theirs));
-        found.extend(difference.map(|what| format!("{}: {what}", there.title)));
+        let (here_is, there_is) = (content(&here, &ours), content(&there, &theirs));
+        if here_is != there_is {
+            let (more, less) = (without(&here_is, &there_is), without(&there_is, &here_is));
+            let title = there.title;
+            found.push(format!("{title}: it has {more:?} and lacks {less:?}"));
+        }
     }
     found
 }

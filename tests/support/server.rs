@@ -154,14 +154,6 @@ impl Server {
     /// started again. Returns when it listens.
     pub fn launch<'a>(program: &Path, options: impl IntoIterator<Item = &'a str>) -> Server {
         let reserved = Port::reserve(0).expect("a free port");
-        Server::launch_at(program, options, reserved)
-    }
-
-    pub fn launch_at<'a>(
-        program: &Path,
-        options: impl IntoIterator<Item = &'a str>,
-        reserved: Port,
-    ) -> Server {
         let place = ["-l", "127.0.0.1", "-p", &reserved.number.to_string()];
         Server::listening_on(Command::new(program).args(place).args(options), reserved)
     }
