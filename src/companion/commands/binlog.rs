@@ -42,12 +42,12 @@ enum What {
 
 impl Run for Binlog {
     fn run(self, _: &Invocation) -> Outcome {
-        let dir = &self.dir;
+        let inspect = || Inspection::of(&self.dir).map_err(refused);
         match (self.what, &self.new) {
-            (What::Verify, None) => verify(&Inspection::of(dir).map_err(refused)?, dir),
-            (What::Cat, None) => cat(&Inspection::of(dir).map_err(refused)?),
-            (What::Repair, Some(new)) => save(&Inspection::of(dir).map_err(refused)?, new, repair),
-            (What::Export7, Some(new)) => save(&Inspection::of(dir).map_err(refused)?, new, export),
+            (What::Verify, None) => verify(&inspect()?),
+            (What::Cat, None) => cat(&inspect()?),
+            (What::Repair, Some(new)) => save(&inspect()?, new, repair),
+            (What::Export7, Some(new)) => save(&inspect()?, new, export),
             (_, Some(_)) => Failure::usage("verify and cat take one directory"),
             (_, None) => {
                 Failure::usage("repair and export7 take a directory, and a new one to write to")
@@ -57,7 +57,7 @@ impl Run for Binlog {
 }
 
 /// Reads the whole log, so that every checksum is checked.
-fn verify(inspection: &Inspection, dir: &Path) -> Outcome {
+fn verify(inspection: &Inspection) -> Outcome {
     let mut output = Output::new();
     let live = read(inspection, false, |finding| match in_words(finding) {
         Some(text) => output.line(text),
@@ -85,7 +85,7 @@ fn verify(inspection: &Inspection, dir: &Path) -> Outcome {
     ))?;
     output.sync()?;
     if !live.is_sound() {
-        let dir = dir.display();
+        let dir = inspection.path.display();
         complain!("'beanpole binlog repair {dir} NEW' saves what can be read");
     }
     Ok(Status::done_if(live.is_sound()))
