@@ -351,29 +351,6 @@ fn jobs_are_found_by_state_and_body_text_in_pages() {
 }
 
 #[test]
-fn who_puts_most_and_who_holds_most_comes_first_among_the_connections() {
-    on_each_server(&[], |scene| {
-        let mut producer = scene.connect();
-        producer.exchange("use mail", "USING mail");
-        producer.exchange("put 1 0 60 1\r\nx", "INSERTED 1");
-        let mut worker = scene.connect();
-        worker.exchange("watch mail", "WATCHING 2");
-        worker.exchange("reserve", "RESERVED 1 1\r\nx");
-        let console = Console::start(&scene, "");
-        console.wait_until_it_knows_its_server();
-        for (by, does) in [("id", " puts "), ("puts", " puts "), ("held", " works ")] {
-            let table = console.get(&format!("/api/clients?clients={by}"));
-            let first = table.split("\\n").nth(1);
-            assert!(
-                first.unwrap_or(&table).contains(does)
-                    || table.contains("this server does not list its connections: it has "),
-                "{table}"
-            );
-        }
-    });
-}
-
-#[test]
 fn a_lost_server_is_reported_and_found_again() {
     on_each_server(&[], |mut scene| {
         let console = Console::start(&scene, "");

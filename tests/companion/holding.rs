@@ -1,6 +1,6 @@
 //! `work` keeps its jobs while servers restart, come late, stall and take jobs back.
 
-use super::support::{PATIENT, ended, group_exists, on_each_server, scripted};
+use super::support::{PATIENT, ended, group_exists, on_each_server};
 use nix::sys::signal::Signal;
 use std::fs;
 use support::eventually;
@@ -50,30 +50,18 @@ fn a_command_may_finish_when_a_restarted_server_has_lost_its_job() {
 
 #[test]
 fn a_command_and_its_children_end_when_the_job_is_taken_back() {
-    let (port, server) = scripted(vec![
-        (
-            "list-tube-stats 18446744073709551615 1",
-            "UNKNOWN_COMMAND\r\n",
-        ),
-        ("reserve-with-timeout 0", "RESERVED 5 4\r\nbody\r\n"),
-        (
-            "stats-job 5",
-            "OK 76\r\n---\nid: 5\ntube: a\nstate: reserved\npri: 0\nage: 0\ndelay: 0\nttr: 2\nreserves: 1\n\r\n",
-        ),
-        ("touch 5", "TOUCHED\r\n"),
-        ("touch 5", "NOT_FOUND\r\n"),
-    ]);
-    let scene = Scene::at(port);
+    let scene = Scene::ours();
+    scene.tell("$ beanpole put -q -t a -r 2 body");
     scene.write(
         "stubborn",
         format!("trap '' TERM\nsleep 1000 &\nexec {PATIENT}"),
     );
-    let worker = scene.begin("beanpole work -n 1 --all --grace 0 -- sh stubborn");
+    let worker = scene.begin("beanpole work -t a -n 1 --grace 0 -- sh stubborn");
     let group = scene.wait_for_file("pid");
-    let said = "beanpole work: job 5 of a: the server took it back; the command was ended";
+    scene.tell("$ beanpole delete 1 --wait 1m");
+    let said = "beanpole work: job 1 of a: the server took it back; the command was ended";
     assert_eq!(ended(worker), (Some(1), said.into()));
     eventually("the whole group to be gone", || !group_exists(&group));
-    server.join().expect("no surprise");
 }
 
 #[test]

@@ -5,13 +5,13 @@ use crate::model::{Opened, SIZE, recover};
 use ::support::session::{Scene, servers};
 use ::support::{Server, patience, program};
 use beanpole::binlog::{Error, SyncMode, lock};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Command, Output};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread::{self, JoinHandle};
+use std::thread;
 
 /// Runs a test on each server, started with these options.
 pub fn on_each_server(options: &[&str], test: impl Fn(Scene)) {
@@ -39,23 +39,6 @@ pub fn listen() -> (TcpListener, u16) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
     let port = listener.local_addr().expect("an address").port();
     (listener, port)
-}
-
-/// A server of our own making: it expects these lines, and answers each.
-pub fn scripted(script: Vec<(&'static str, &'static str)>) -> (u16, JoinHandle<()>) {
-    let (listener, port) = listen();
-    let thread = thread::spawn(move || {
-        let (mut stream, _) = listener.accept().expect("a client");
-        let mut lines = BufReader::new(stream.try_clone().expect("a copy")).lines();
-        for (expected, answer) in script {
-            let line = lines.next().expect("a line").expect("a line");
-            assert_eq!(line, expected);
-            stream.write_all(answer.as_bytes()).expect("a client");
-        }
-        // Until the client has gone.
-        lines.for_each(drop);
-    });
-    (port, thread)
 }
 
 /// A line to a server. It is cut when these bytes have passed so often, in one of the

@@ -17,28 +17,6 @@ fn worker(scene: &Scene) -> Client {
 }
 
 #[test]
-fn jobs_that_time_out_are_named() {
-    let scene = Scene::ours();
-    scene.tell("$ beanpole put -q -t mail -r 1 slow");
-    // Each of them gets the job when the one before has had it for too long. Many wait,
-    // so that this goes on.
-    let _late: Vec<Client> = (0..4).map(|_| worker(&scene)).collect();
-    let mut waiting: Vec<Client> = (0..100).map(|_| scene.connect()).collect();
-    let reserve = |client: &mut Client| client.send("watch mail\r\nreserve\r\n");
-    waiting.iter_mut().for_each(reserve);
-    scene.tell(
-        "
-        $ beanpole top -i 10ms | grep -o '^mail !job'
-        mail !job
-        $ COLUMNS=200 beanpole top -i 10ms | grep -o 'job 1 fails.*'
-        job 1 fails at each of <number> tries, <number> timeouts
-        $ beanpole why
-        mail: Job 1 was reserved <number> times, and each time the worker was lost or took<any>of <number> reservations timed out.
-        [1]",
-    );
-}
-
-#[test]
 fn why_says_of_a_worker_that_takes_one_job_after_the_other_that_it_is_busy() {
     on_each_server(&[], |scene| {
         scene.tell("$ beanpole put -q -t mail -r 100000 one two");
