@@ -126,8 +126,8 @@ pub struct Servers {
 #[derive(Args)]
 pub struct Patience {
     /// wait TIME for a reply (default: 10)
-    #[arg(id = "patience", long = "timeout", value_name = "TIME", value_parser = parse::<Interval>)]
-    pub patience: Option<Interval>,
+    #[arg(id = "patience", long = "timeout", value_name = "TIME", value_parser = interval)]
+    pub patience: Option<Duration>,
 }
 
 // Options that several commands share.
@@ -314,21 +314,15 @@ pub fn said(error: &clap::Error) -> Failure {
 /// The operand that stands for standard input.
 pub const INPUT: &str = "-";
 
-/// A time between a hundredth of a second and a day, for things that this
-/// program does itself.
-#[derive(Clone, Copy)]
-pub struct Interval(pub Duration);
-
-impl Parse for Interval {
-    fn parse(text: &str) -> Result<Interval, String> {
-        let time = Duration::parse(text)?;
-        let bounds = Duration::from_millis(10)..=Duration::from_secs(86_400);
-        if bounds.contains(&time) {
-            Ok(Interval(time))
-        } else {
-            Err(format!("'{text}' is not a time from 0.01 seconds to a day"))
-        }
-    }
+/// Reads a time between a hundredth of a second and a day, for things that this program
+/// does itself.
+pub fn interval(text: &str) -> Result<Duration, String> {
+    let bounds = Duration::from_millis(10)..=Duration::from_secs(86_400);
+    let time = <Duration as Parse>::parse(text)?;
+    let wrong = || format!("'{text}' is not a time from 0.01 seconds to a day");
+    Some(time)
+        .filter(|time| bounds.contains(time))
+        .ok_or_else(wrong)
 }
 
 /// Reads an operand as a value of the type `T`.

@@ -232,12 +232,15 @@ pub fn serve(
     let converse: &'static _ = Box::leak(Box::new(move |stream: &TcpStream| {
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
-        let request = read_request(stream, &hosts, most)?;
-        let is_head = request.as_ref().is_ok_and(|request| request.is_head);
+        let request = match read_request(stream, &hosts, most) {
+            Ok(request) => request,
+            Err(Some(refusal)) => return write(stream, &refusal, Some(false)),
+            Err(None) => return Ok(()),
+        };
         let mut link = Link::over(stream);
-        let answer = request.and_then(|request| site(&request, &mut link));
-        let is_short = if link.has_begun { None } else { Some(is_head) };
-        write(stream, &answer.unwrap_or_else(|refusal| refusal), is_short)
+        let answer = site(&request, &mut link);
+        let only_head = (!link.has_begun).then_some(request.is_head);
+        write(stream, &answer.unwrap_or_else(|refusal| refusal), only_head)
     }));
     // The connections in the order in which they came. A thread shares each until it
     // has ended.
@@ -279,35 +282,34 @@ fn make_room(open: &mut Vec<Arc<TcpStream>>) {
     }
 }
 
-/// A request, or the answer to what is none that may come.
+/// A request. Without one, the answer to what is none that may come, or nothing if the
+/// client is gone.
 fn read_request(
     mut stream: &TcpStream,
     hosts: &[String],
     most: usize,
-) -> io::Result<Result<Request, Answer>> {
+) -> Result<Request, Option<Answer>> {
+    let gone = |_: io::Error| None;
     let mut bytes = Vec::new();
     let mut request = loop {
         let mut piece = [0; LONGEST_HEAD];
-        let count = stream.read(&mut piece)?;
+        let count = stream.read(&mut piece).map_err(gone)?;
         bytes.extend_from_slice(&piece[..count]);
-        match head(&bytes) {
-            Ok(None) if count == 0 => return Err(ErrorKind::UnexpectedEof.into()),
-            Ok(None) => {}
-            Ok(Some(request)) => break request,
-            Err(refusal) => return Ok(Err(refusal)),
+        match head(&bytes)? {
+            Some(request) => break request,
+            None if count == 0 => return Err(None),
+            None => {}
         }
     };
-    let size = match request.admit(hosts, most) {
-        Ok(size) => size,
-        Err(refusal) => return Ok(Err(refusal)),
-    };
-    let missing = size.saturating_sub(request.body.len());
-    stream.take(missing as u64).read_to_end(&mut request.body)?;
+    let size = request.admit(hosts, most)?;
+    let missing = size.saturating_sub(request.body.len()) as u64;
+    let rest = stream.take(missing).read_to_end(&mut request.body);
+    rest.map_err(gone)?;
     if request.body.len() < size {
-        return Err(ErrorKind::UnexpectedEof.into());
+        return Err(None);
     }
     request.body.truncate(size);
-    Ok(Ok(request))
+    Ok(request)
 }
 
 /// The request whose head is at the beginning of these bytes, with the bytes

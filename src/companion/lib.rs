@@ -12,8 +12,9 @@
 //!
 //! Modules on the left use those on the right, which need not be neighbours;
 //! none uses one on its left, and no command uses another. `inspection` reads a binlog
-//! without a server, in a `directory` that may be damaged itself, and `http` serves the metrics, and the console to browsers. All modules
-//! may use `signals` and `values`, which reads the values of the command line.
+//! without a server, in a `directory` that nobody may be able to write to, and `http` serves
+//! the metrics, and the console to browsers. All modules may use `signals` and `values`,
+//! which reads the values of the command line.
 
 pub mod command;
 mod commands {
@@ -49,7 +50,7 @@ use clap::builder::PossibleValuesParser;
 use clap::error::ErrorKind;
 use clap::{ArgMatches, Args, ValueEnum};
 use clap_complete::Shell;
-use command::{Entry, Interval, Invocation, Run, last_of, program, said};
+use command::{Entry, Invocation, Run, last_of, program, said};
 use commands::{
     binlog, change, check, console, dump, ls, metrics, put, raw, reserve, statistics, top, why,
     work,
@@ -167,12 +168,12 @@ fn run_named(arguments: &[OsString]) -> Outcome {
     let named = matches.get_many::<Servers>("servers").into_iter().flatten();
     let mut servers: Vec<Server> = named.flat_map(|Servers(some)| some).cloned().collect();
     // A command with another --timeout has none of these.
-    let told = [matches, &before].map(|matches| matches.try_get_one::<Interval>("patience"));
+    let told = [matches, &before].map(|matches| matches.try_get_one::<Duration>("patience"));
     let patience = told.into_iter().find_map(|given| given.ok().flatten());
     if servers.is_empty() {
         servers = usual_servers()?;
     }
-    let patience = patience.map_or(PATIENCE, |Interval(time)| *time);
+    let patience = patience.copied().unwrap_or(PATIENCE);
     if servers.len() > 1 && command.each_server {
         return on_each(command, matches, servers, patience);
     }

@@ -1,7 +1,7 @@
 //! Which jobs a command is about: those with some ids, or those of tubes that
 //! meet conditions; and how a command acts on them.
 
-use crate::command::{INPUT, Interval, Invocation, ids};
+use crate::command::{INPUT, Invocation, ids, interval};
 use crate::failure::{Failure, Outcome, Status};
 use crate::remote::facts::{FREE, free_states};
 use crate::remote::finder::{each_body, pages};
@@ -120,8 +120,8 @@ pub struct Jobs {
     #[arg(short, long)]
     yes: bool,
     /// wait up to TIME for jobs that workers have (default: do not)
-    #[arg(long, value_name = "TIME", value_parser = parse::<Interval>)]
-    wait: Option<Interval>,
+    #[arg(long, value_name = "TIME", value_parser = interval)]
+    wait: Option<Duration>,
 }
 
 impl Jobs {
@@ -140,7 +140,7 @@ impl Jobs {
         if !invocation.confirm(is_sure, format_args!("{verb} {what}"))? {
             return Ok(Status::No);
         }
-        let until = self.wait.map(|Interval(time)| Instant::now() + time);
+        let until = self.wait.map(|time| Instant::now() + time);
         found.act(doing, &mut WhenFree(act, until))
     }
 }

@@ -12,8 +12,8 @@ use crate::remote::reply::LARGEST_BODY;
 use crate::remote::tubes::stats_of;
 use crate::remote::{NewJob, Scope, State, Writer};
 use crate::signals::interrupts;
-use crate::text::json::{Json, json};
-use crate::text::{Output, Progress, WholeFile, complain, jobs, print};
+use crate::text::json::json;
+use crate::text::{Output, Progress, complain, jobs, print};
 use crate::values::parse;
 use beanpole::protocol::TubeName;
 use clap::{Args, ValueHint};
@@ -42,13 +42,7 @@ impl Run for Dump {
         };
         let (ids, status) = finder::all(&mut client, &scope, usize::MAX)?;
         // No other user may read the bodies.
-        let create = |path: &PathBuf| WholeFile::create(path, 0o600);
-        let mut file = self.output.as_ref().map(create).transpose()?;
-        let mut output = Output::new();
-        let mut write = |line: Json| match &mut file {
-            Some(file) => file.json(&line),
-            None => output.json(&line),
-        };
+        let mut output = Output::to(self.output.as_deref(), 0o600)?;
         let server = client.address.to_string();
         let found = stats_of(&mut client, &tubes)?.into_iter();
         let pauses = found.map(|(tube, facts)| (tube.to_string(), facts.number("pause-time-left")));
@@ -58,23 +52,20 @@ impl Run for Dump {
         if !pauses.is_empty() {
             start["pauses"] = json!(pauses);
         }
-        write(start)?;
+        output.json(&start)?;
         let mut progress = Progress::new("dumping", Some(ids.len() as u64));
         let mut count = 0u64;
         for some in ids.chunks(MOST) {
             let there = client.jobs(some.iter().copied())?;
             each_body(&mut client, there, |job, found| {
                 count += 1;
-                write(job_to_json(job.id, Some(&job.all), &found.body))
+                output.json(&job_to_json(job.id, Some(&job.all), &found.body))
             })?;
             progress.add(some.len() as u64);
         }
-        write(json!({"beanpole-dump-end": 1, "jobs": count}))?;
+        output.json(&json!({"beanpole-dump-end": 1, "jobs": count}))?;
         drop(progress);
-        match file {
-            Some(file) => file.finish()?,
-            None => output.sync()?,
-        }
+        output.finish()?;
         Ok(status)
     }
 }

@@ -11,7 +11,7 @@ use crate::http::{self, Answer, Request};
 use crate::remote::client::ask_all;
 use crate::remote::{Client, Facts, Known, Pattern, Patterns, Refusal, Sample, Server, Tube};
 use crate::signals::end_at_signals;
-use crate::text::output::{Output, WholeFile, complain, note};
+use crate::text::output::{Output, complain, note};
 use crate::values::{Count, Parse, parse};
 use beanpole::protocol::TubeName;
 use clap::{Args, ValueHint};
@@ -63,16 +63,11 @@ impl Run for Metrics {
             })
         }
         let (text, failures) = exporter.text(exporter.patience);
-        match &exporter.wanted.output {
-            Some(path) => WholeFile::write(path, &text)?,
-            None => {
-                let mut output = Output::new();
-                for piece in &text {
-                    output.bytes(piece.as_bytes())?;
-                }
-                output.sync()?;
-            }
+        let mut output = Output::to(exporter.wanted.output.as_deref(), 0o644)?;
+        for piece in &text {
+            output.bytes(piece.as_bytes())?;
         }
+        output.finish()?;
         last_of(failures)
     }
 }

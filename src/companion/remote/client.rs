@@ -110,13 +110,12 @@ impl Client {
     /// Connects to the first of these servers that serves. If there are
     /// several, one that accepts a connection and does not answer does not.
     pub fn first_of(servers: &[Server], patience: Duration) -> Outcome<Client> {
-        if let [only] = servers {
-            return Client::connect(&only.address, patience);
-        }
         let mut reasons = Vec::new();
         for server in servers {
             let client = Client::connect(&server.address, patience).and_then(|mut client| {
-                client.call("list-tube-used")?;
+                if servers.len() > 1 {
+                    client.call("list-tube-used")?;
+                }
                 Ok(client)
             });
             match client {

@@ -13,7 +13,7 @@
 //! buried and delayed jobs would stay ready.
 
 use crate::failure::{Failure, Outcome, Status};
-use crate::remote::client::{in_list, job};
+use crate::remote::client::{facts, in_list, job};
 use crate::remote::{Client, Facts, Job, JobFacts, Reply, State};
 use crate::text::output::{Progress, complain};
 use beanpole::protocol::framing::MAX_LINE;
@@ -166,14 +166,14 @@ pub fn near(
             walk.next = start.map(before).or(walk.next);
             walk.page(client, MOST)?
         }
-        (None, Some(id)) => around(client, id.0)?,
-        (None, None) => match first(client, tube, State::Ready)? {
-            Some(JobId(id)) => around(client, id)?,
-            None => {
-                let puts = client.server_stats()?.number("cmd-put");
-                around(client, puts)?
-            }
-        },
+        (None, start) => {
+            let JobId(id) = match start.or(first(client, tube, State::Ready)?) {
+                Some(beside) => beside,
+                None => JobId(client.server_stats()?.number("cmd-put")),
+            };
+            let ids = id.saturating_sub(AROUND)..id.saturating_add(AROUND);
+            client.jobs(ids.map(JobId))?
+        }
     };
     found.retain(|job| scope.has(job));
     found.sort_by_key(|job| (Some(job.id) != start, Some(job.id) < start, job.id));
@@ -183,12 +183,6 @@ pub fn near(
 
 /// How many ids before a known one, and after it, are asked for where no jobs are listed.
 const AROUND: u64 = 1000;
-
-/// The jobs with ids like this one.
-fn around(client: &mut Client, id: u64) -> Outcome<Vec<JobFacts>> {
-    let ids = id.saturating_sub(AROUND)..id.saturating_add(AROUND);
-    client.jobs(ids.map(JobId))
-}
 
 /// A walk through the jobs of a scope, on a server that lists them. It meets a
 /// job that stays exactly once.
@@ -343,12 +337,10 @@ fn count(client: &mut Client, scope: &Scope) -> Outcome<u64> {
     if scope.tubes.is_empty() {
         return Ok(client.server_stats()?.jobs_in(&scope.states));
     }
-    let mut count = 0;
-    for tube in &scope.tubes {
-        let facts = client.tube_stats(tube)?;
-        count += facts.map_or(0, |facts| facts.jobs_in(&scope.states));
-    }
-    Ok(count)
+    let line = |tube: &&TubeName| format!("stats-tube {tube}");
+    let told = client.all(&scope.tubes, line, facts)?.into_iter();
+    let counts = told.filter_map(|(_, facts)| Some(facts?.jobs_in(&scope.states)));
+    Ok(counts.sum())
 }
 
 /// The highest id that an existing job can have. If the server refuses the job

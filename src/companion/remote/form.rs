@@ -16,13 +16,14 @@ use crate::failure::{Failure, Outcome};
 use crate::remote::reply::LARGEST_BODY;
 use crate::remote::{Facts, Job, JobFacts, NewJob, State};
 use crate::text::json::{self, Json, json};
-use crate::text::{Output, beginning, cannot_read, open, output, row, shown, span};
+use crate::text::{Output, beginning, cannot_read, output, row, shown, span};
 use beanpole::protocol::{JobId, Priority, PutOptions, Seconds, TubeName};
 use clap::Args;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::io::{BufRead, BufReader, Read};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
 
 /// How bodies are written: as they are, unless an option says otherwise. On a terminal
 /// each ends its line, and characters that would disturb the terminal are shown as
@@ -215,7 +216,14 @@ pub struct Source {
 
 impl Source {
     pub fn open(path: &OsStr, has_lines: bool) -> Outcome<Source> {
-        let (name, reader) = open(path)?;
+        let name = path.to_string_lossy().into_owned();
+        let (name, reader): (_, Box<dyn Read>) = match path.to_str() {
+            Some("-") => ("stdin".into(), Box::new(io::stdin())),
+            _ => match File::open(path) {
+                Ok(file) => (name, Box::new(file)),
+                Err(error) => return Err(cannot_read(&name, error)),
+            },
+        };
         Ok(Source {
             name,
             reader: BufReader::with_capacity(1 << 20, reader),

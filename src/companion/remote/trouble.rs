@@ -28,7 +28,8 @@ pub struct Kind {
     /// From this figure on it is trouble. A person who asks for the tube is told earlier.
     pub least: u64,
     words: fn(&Tube, u64) -> String,
-    said: fn(&Look, u64) -> Vec<String>,
+    /// What is said of it to a person; empty if nothing is.
+    said: fn(&Look, u64) -> String,
 }
 
 /// All kinds of trouble, the worst first.
@@ -46,10 +47,10 @@ pub static TABLE: [Kind; 11] = [
         },
         said: |look, tries| {
             let (id, name) = (suspect(&look.tube), look.name);
-            vec![format!(
+            format!(
                 "Job {id} was reserved {tries} times, and each time the worker was lost or took \
                  too long: 'beanpole ls {name} --tries {OFTEN}' lists such jobs."
-            )]
+            )
         },
     },
     // Jobs are ready, and no client watches the tube.
@@ -60,7 +61,7 @@ pub static TABLE: [Kind; 11] = [
         seen: |tube| Some(tube.ready()).filter(|ready| *ready > 0 && tube.watching == 0),
         least: 1,
         words: |_, _| "nobody watches".into(),
-        said: |_, ready| vec![format!("Nobody watches it; {}.", jobs(ready, "ready"))],
+        said: |_, ready| format!("Nobody watches it; {}.", jobs(ready, "ready")),
     },
     // The tube has as many jobs as it may have: puts are refused.
     Kind {
@@ -70,11 +71,7 @@ pub static TABLE: [Kind; 11] = [
         seen: |tube| is_full(tube.facts()).then(|| tube.facts().number("max-jobs")),
         least: 1,
         words: |_, _| "full".into(),
-        said: |_, most| {
-            vec![format!(
-                "It is full: puts are refused while it has {most} jobs."
-            )]
-        },
+        said: |_, most| format!("It is full: puts are refused while it has {most} jobs."),
     },
     Kind {
         rule: "BeanpoleJobsBuried",
@@ -87,7 +84,7 @@ pub static TABLE: [Kind; 11] = [
             let first = look.buried.map_or(String::new(), |id| {
                 format!(", the next one to be kicked is {id}")
             });
-            vec![format!("{}{first}.", jobs(buried, "buried"))]
+            format!("{}{first}.", jobs(buried, "buried"))
         },
     },
     // Jobs that are there have timed out, or others in the last ten minutes.
@@ -104,11 +101,11 @@ pub static TABLE: [Kind; 11] = [
         said: |look, timeouts| {
             let facts = look.tube.facts();
             let [all, reserves] = ["total-timeouts", "total-reserves"].map(|key| facts.number(key));
-            vec![match all {
+            match all {
                 // beanstalkd tells those of jobs alone.
                 0 => format!("Jobs that are there have timed out {timeouts} times."),
                 _ => format!("{all} of {reserves} reservations timed out."),
-            }]
+            }
         },
     },
     // It is paused, though jobs are ready.
@@ -125,7 +122,7 @@ pub static TABLE: [Kind; 11] = [
                 0 => String::new(),
                 _ => format!("; {}", jobs(look.tube.ready(), "ready")),
             };
-            vec![format!("It is paused for another {}{ready}.", span(left))]
+            format!("It is paused for another {}{ready}.", span(left))
         },
     },
     // Jobs are ready and workers wait for some: as many as may be with the keys of these
@@ -150,7 +147,7 @@ pub static TABLE: [Kind; 11] = [
         seen: |tube| tube.is_served().then(|| tube.still()),
         least: 60,
         words: |_, still| format!("no job done for {}", span(still)),
-        said: |look, _| vec![busy(look)],
+        said: |look, _| busy(look),
     },
     // More jobs are put than are done.
     Kind {
@@ -170,7 +167,7 @@ pub static TABLE: [Kind; 11] = [
                 None => "from whom, this server does not tell".into(),
             };
             let [rate, unit, _] = in_time(rate);
-            vec![format!("It grows by {rate} jobs a {unit}; {from}.")]
+            format!("It grows by {rate} jobs a {unit}; {from}.")
         },
     },
     // The last ready job is old, and others go before it that were put much later.
@@ -190,10 +187,10 @@ pub static TABLE: [Kind; 11] = [
         said: |look, _| {
             let ages = [look.tube.last_age, look.tube.age];
             let [last, next] = ages.map(|age| span(age.unwrap_or(0)));
-            vec![format!(
+            format!(
                 "Its last ready job was put {last} ago, the next one {next} ago: jobs of \
                  smaller priorities go before it."
-            )]
+            )
         },
     },
     // Jobs expired in the last ten minutes, as far as it was watched.
@@ -206,7 +203,7 @@ pub static TABLE: [Kind; 11] = [
         words: |_, expired| format!("{expired} expired"),
         said: |look, _| {
             let expired = look.tube.facts().number("total-expired");
-            vec![format!("Of its jobs, {expired} expired untaken.")]
+            format!("Of its jobs, {expired} expired untaken.")
         },
     },
 ];
@@ -384,7 +381,7 @@ pub fn sentences(client: &mut Client, name: &TubeName, tube: &Tube) -> Outcome<V
     };
     let seen = TABLE.iter();
     let seen = seen.filter_map(|kind| Some((kind.said)(&look, (kind.seen)(&look.tube)?)));
-    let mut said: Vec<_> = seen.flatten().collect();
+    let mut said: Vec<_> = seen.filter(|said| !said.is_empty()).collect();
     said.extend(
         look.held
             .iter()
@@ -451,7 +448,7 @@ fn holder(job: &JobFacts) -> String {
 
 /// Sentences about ready jobs that a full limit keeps from workers: one for each
 /// key among those of the next jobs.
-fn limited(look: &Look) -> Vec<String> {
+fn limited(look: &Look) -> String {
     let (ready, next) = (look.tube.ready(), &look.next);
     let mut full: BTreeMap<Key, (u32, u64)> = BTreeMap::new();
     for limit in next.iter().filter_map(JobFacts::full_limit) {
@@ -479,7 +476,8 @@ fn limited(look: &Look) -> Vec<String> {
         };
         format!("{jobs} for limit {key}:{most}: {reserved}.")
     };
-    full.into_iter().take(NAMED).map(sentence).collect()
+    let sentences = full.into_iter().take(NAMED).map(sentence);
+    sentences.collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]

@@ -38,8 +38,6 @@ pub struct Watched {
     pub named: Server,
     /// All times of what is known are counted from here.
     began: Instant,
-    /// From one sample to the next.
-    interval: Duration,
     patience: Duration,
     known: Mutex<Known>,
 }
@@ -103,19 +101,18 @@ pub struct Tube {
 }
 
 impl Watched {
-    pub fn new(named: Server, interval: Duration, patience: Duration) -> Watched {
+    pub fn new(named: Server, patience: Duration) -> Watched {
         Watched {
             named,
             began: Instant::now(),
-            interval,
             patience: patience.min(PATIENCE),
             known: Mutex::default(),
         }
     }
 
     /// Servers that are to be watched.
-    pub fn all(servers: &[Server], interval: Duration, patience: Duration) -> Vec<Arc<Watched>> {
-        let watched = |server: &Server| Arc::new(Watched::new(server.clone(), interval, patience));
+    pub fn all(servers: &[Server], patience: Duration) -> Vec<Arc<Watched>> {
+        let watched = |server: &Server| Arc::new(Watched::new(server.clone(), patience));
         servers.iter().map(watched).collect()
     }
 
@@ -140,9 +137,13 @@ impl Watched {
         self.named.name.clone().unwrap_or_else(address)
     }
 
-    /// Samples the server in a thread until the program ends, and calls `told`
-    /// after each sample. The thread takes the next one when it is unparked.
-    pub fn start(self: &Arc<Self>, told: impl Fn() + Send + 'static) -> Outcome<Thread> {
+    /// Samples the server in a thread until the program ends, in this interval, and calls
+    /// `told` after each sample. The thread takes the next one when it is unparked.
+    pub fn start(
+        self: &Arc<Self>,
+        interval: Duration,
+        told: impl Fn() + Send + 'static,
+    ) -> Outcome<Thread> {
         let watched = Arc::clone(self);
         let watch = move || {
             let mut client = None;
@@ -151,9 +152,9 @@ impl Watched {
                 told();
                 // Samples come at the beginning of an interval, so that each slot of a
                 // curve has as many.
-                let rest = (took * RESPITE).saturating_sub(watched.interval);
-                let (earliest, interval) = (watched.now() + rest, watched.interval.as_nanos());
-                let next = (earliest.as_nanos() / interval + 1) * interval;
+                let rest = (took * RESPITE).saturating_sub(interval);
+                let (earliest, width) = (watched.now() + rest, interval.as_nanos());
+                let next = (earliest.as_nanos() / width + 1) * width;
                 let wait = next.saturating_sub(watched.now().as_nanos());
                 thread::park_timeout(Duration::from_nanos(wait.try_into().unwrap_or(u64::MAX)));
             }

@@ -7,7 +7,7 @@ pub mod json;
 pub(crate) mod output;
 
 pub use beanpole::log::counted;
-pub(crate) use output::{Output, Progress, WholeFile, cannot_read, complain, note, open, print};
+pub(crate) use output::{Output, Progress, cannot_read, complain, note, print};
 use std::fmt::{Display, Write};
 use unicode_width::UnicodeWidthChar;
 

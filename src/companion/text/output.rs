@@ -10,48 +10,114 @@ use nix::sys::stat::{FileStat, SFlag, fstat};
 use rustix::io::ioctl_fionread;
 use rustix::termios;
 use serde::Serialize;
-use std::ffi::OsStr;
 use std::fmt;
-use std::fs::{File, OpenOptions, Permissions, symlink_metadata};
-use std::io::{self, BufRead, BufWriter, ErrorKind, IsTerminal, Read, StdoutLock, Write};
+use std::fs::{OpenOptions, Permissions, symlink_metadata};
+use std::io::{self, BufRead, BufWriter, ErrorKind, IsTerminal, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
-use tempfile::TempPath;
+use tempfile::NamedTempFile;
 
-/// Standard output, buffered.
+/// Standard output or a file, buffered.
 pub struct Output {
-    stream: BufWriter<StdoutLock<'static>>,
+    stream: BufWriter<Box<dyn Write>>,
+    /// The path of the file, if it is one.
+    path: Option<PathBuf>,
+    /// Where the text of the file is until it is complete; if it never is, this file goes.
+    /// `None` if the text goes directly to its place.
+    beside: Option<NamedTempFile>,
 }
 
 impl Output {
     /// Locks standard output; no other part of the program may hold it.
     pub fn new() -> Output {
         Output {
-            stream: BufWriter::with_capacity(1 << 16, io::stdout().lock()),
+            stream: BufWriter::with_capacity(1 << 16, Box::new(io::stdout().lock())),
+            path: None,
+            beside: None,
         }
+    }
+
+    /// Begins a file for this path, with these permissions, that is written as a whole: a
+    /// reader finds the old text or the new one. Something other than a regular file, such
+    /// as a device or a pipe, is written directly and stays. Without a path, it is standard
+    /// output.
+    ///
+    /// A symbolic link to a file is refused: in a directory like `/tmp` it may be another
+    /// user's, and lead root to any file.
+    pub fn to(path: Option<&Path>, mode: u32) -> Outcome<Output> {
+        let Some(path) = path else {
+            return Ok(Output::new());
+        };
+        let create = || {
+            let there = match symlink_metadata(path) {
+                Err(error) if error.kind() == ErrorKind::NotFound => None,
+                there => Some(there?),
+            };
+            if there.is_some_and(|there| !there.is_file()) {
+                // The kernel does not follow a link here that it holds to be dangerous.
+                let file = OpenOptions::new().write(true).open(path)?;
+                if file.metadata()?.is_file() {
+                    return Err(io::Error::other("a symbolic link: name its file itself"));
+                }
+                return Ok((file, None));
+            }
+            // After a kill, its name says what it is.
+            let mut name = path.file_name().unwrap_or_default().to_owned();
+            name.push(".");
+            let mut builder = tempfile::Builder::new();
+            builder.prefix(&name);
+            builder.permissions(Permissions::from_mode(mode));
+            let beside = builder.tempfile_in(path.parent().unwrap_or(path))?;
+            Ok((beside.as_file().try_clone()?, Some(beside)))
+        };
+        let (file, beside) = create().map_err(|error| cannot_write(path, error))?;
+        Ok(Output {
+            stream: BufWriter::new(Box::new(file)),
+            path: Some(path.into()),
+            beside,
+        })
     }
 
     /// Writes this text and a line feed.
     pub fn line(&mut self, text: impl fmt::Display) -> Outcome<()> {
-        writeln!(self.stream, "{text}").map_err(Failure::output)
+        writeln!(self.stream, "{text}").map_err(|error| self.failed(error))
     }
 
     /// Writes a value on one line.
     pub fn json(&mut self, value: &impl Serialize) -> Outcome<()> {
-        json::line(&mut self.stream, value).map_err(Failure::output)
+        json::line(&mut self.stream, value).map_err(|error| self.failed(error))
     }
 
     /// Writes these bytes.
     pub fn bytes(&mut self, bytes: &[u8]) -> Outcome<()> {
-        self.stream.write_all(bytes).map_err(Failure::output)
+        let written = self.stream.write_all(bytes);
+        written.map_err(|error| self.failed(error))
     }
 
     /// Gives everything to the system.
     pub fn sync(&mut self) -> Outcome<()> {
-        self.stream.flush().map_err(Failure::output)
+        self.stream.flush().map_err(|error| self.failed(error))
+    }
+
+    /// The same; a file comes to its place, complete and on disk.
+    pub fn finish(mut self) -> Outcome<()> {
+        self.sync()?;
+        let (Some(beside), Some(path)) = (self.beside.take(), &self.path) else {
+            return Ok(());
+        };
+        let synced = beside.as_file().sync_all();
+        let placed = synced.and_then(|()| Ok(beside.persist(path)?));
+        placed.map(drop).map_err(|error| cannot_write(path, error))
+    }
+
+    fn failed(&self, error: io::Error) -> Failure {
+        match &self.path {
+            Some(path) => cannot_write(path, error),
+            None => Failure::output(error),
+        }
     }
 
     /// Whether all that was given to the system has been read. This can be
@@ -219,97 +285,8 @@ impl Drop for Progress {
     }
 }
 
-/// A file that is written as a whole: a reader finds the old text or the new one.
-pub struct WholeFile {
-    stream: BufWriter<File>,
-    path: PathBuf,
-    /// Where the text is until it is complete; if it never is, this file goes. `None` if
-    /// the text goes directly to its place.
-    beside: Option<TempPath>,
-}
-
-impl WholeFile {
-    /// Begins a file for this path, with these permissions. Something other than a regular
-    /// file, such as a device or a pipe, is written directly and stays.
-    ///
-    /// A symbolic link to a file is refused: in a directory like `/tmp` it may be another
-    /// user's, and lead root to any file.
-    pub fn create(path: &Path, mode: u32) -> Outcome<WholeFile> {
-        let create = || {
-            let there = match symlink_metadata(path) {
-                Err(error) if error.kind() == ErrorKind::NotFound => None,
-                there => Some(there?),
-            };
-            if there.is_some_and(|there| !there.is_file()) {
-                // The kernel does not follow a link here that it holds to be dangerous.
-                let file = OpenOptions::new().write(true).open(path)?;
-                if file.metadata()?.is_file() {
-                    return Err(io::Error::other("a symbolic link: name its file itself"));
-                }
-                return Ok((file, path.into(), None));
-            }
-            // After a kill, its name says what it is.
-            let mut name = path.file_name().unwrap_or_default().to_owned();
-            name.push(".");
-            let mut builder = tempfile::Builder::new();
-            builder.prefix(&name);
-            builder.permissions(Permissions::from_mode(mode));
-            let new = builder.tempfile_in(path.parent().unwrap_or(path))?;
-            let (file, beside) = new.into_parts();
-            Ok((file, path.into(), Some(beside)))
-        };
-        let (file, path, beside) = create().map_err(|error| cannot_write(path, error))?;
-        Ok(WholeFile {
-            stream: BufWriter::new(file),
-            path,
-            beside,
-        })
-    }
-
-    /// Writes a file with a text in pieces, for everybody to read.
-    pub fn write(path: &Path, pieces: &[String]) -> Outcome<()> {
-        let mut file = WholeFile::create(path, 0o644)?;
-        for text in pieces {
-            let written = file.stream.write_all(text.as_bytes());
-            written.map_err(|error| cannot_write(path, error))?;
-        }
-        file.finish()
-    }
-
-    /// Writes a value on one line.
-    pub fn json(&mut self, value: &impl Serialize) -> Outcome<()> {
-        let written = json::line(&mut self.stream, value);
-        written.map_err(|error| cannot_write(&self.path, error))
-    }
-
-    /// Puts the file into its place, complete and on disk.
-    pub fn finish(mut self) -> Outcome<()> {
-        let finished = self.stream.flush().and_then(|()| match self.beside {
-            Some(beside) => {
-                self.stream.get_ref().sync_all()?;
-                Ok(beside.persist(&self.path)?)
-            }
-            None => Ok(()),
-        });
-        finished.map_err(|error| cannot_write(&self.path, error))
-    }
-}
-
 fn cannot_write(path: &Path, error: io::Error) -> Failure {
     Failure::io(format_args!("cannot write {}", path.display()), error)
-}
-
-/// Opens a file to be read, or standard input for `-`. Returns its name for
-/// messages as well.
-pub fn open(path: &OsStr) -> Outcome<(String, Box<dyn Read>)> {
-    if path == "-" {
-        return Ok(("stdin".into(), Box::new(io::stdin())));
-    }
-    let name = path.to_string_lossy().into_owned();
-    match File::open(path) {
-        Ok(file) => Ok((name, Box::new(file))),
-        Err(error) => Err(cannot_read(&name, error)),
-    }
 }
 
 /// The failure to read the input of this name.

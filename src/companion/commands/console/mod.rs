@@ -67,9 +67,9 @@ impl Run for Serve {
             None if bound.ip().is_loopback() && read_only.is_none() => None,
             None => Some(new_token()?),
         };
-        let servers = Watched::all(&invocation.servers, INTERVAL, invocation.patience);
+        let servers = Watched::all(&invocation.servers, invocation.patience);
         for server in &servers {
-            server.start(|| {})?;
+            server.start(INTERVAL, || {})?;
         }
         note(match (&token, self.token) {
             // The part after the # is not sent, and not logged by a proxy.

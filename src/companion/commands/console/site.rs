@@ -380,7 +380,7 @@ mod tests {
     /// A console whose server is gone.
     fn console(token: Option<&str>) -> Console {
         let nobody = Address::parse("unix:/nowhere/socket").unwrap();
-        let server = Watched::new(nobody.into(), Duration::MAX, Duration::MAX);
+        let server = Watched::new(nobody.into(), Duration::MAX);
         Console {
             servers: vec![Arc::new(server)],
             token: token.map(String::from),

@@ -8,14 +8,13 @@
 mod terminal;
 mod view;
 
-use crate::command::{Interval, Invocation, Run, Tubes};
+use crate::command::{Invocation, Run, Tubes, interval};
 use crate::failure::{Failure, Outcome, Status};
 use crate::remote::tubes::column_of;
 use crate::remote::watch::sorted;
 use crate::remote::{Column, Known, Patterns, Tube, Watched};
 use crate::signals::{Calls, SIGHUP, SIGINT, SIGTERM, SIGWINCH, wait_for};
 use crate::text::output::{self, Output};
-use crate::values::parse;
 use beanpole::protocol::TubeName;
 use clap::Args;
 use std::os::fd::AsFd;
@@ -29,8 +28,8 @@ pub struct Top {
     #[command(flatten)]
     tubes: Tubes,
     /// the time between two samples (default: 1)
-    #[arg(short, long, value_name = "TIME", value_parser = parse::<Interval>)]
-    interval: Option<Interval>,
+    #[arg(short, long, value_name = "TIME", value_parser = interval)]
+    interval: Option<Duration>,
     /// sort by this column, as its title says (default: tube)
     #[arg(short, long, value_name = "COLUMN", ignore_case = true, value_parser = column_of(&COLUMNS))]
     sort: Option<Column>,
@@ -43,9 +42,9 @@ impl Run for Top {
     const MANY_SERVERS: bool = true;
 
     fn run(self, invocation: &Invocation) -> Outcome {
-        let interval = self.interval.map_or(Duration::from_secs(1), |time| time.0);
+        let interval = self.interval.unwrap_or(Duration::from_secs(1));
         let board = Board {
-            servers: Watched::all(&invocation.servers, interval, invocation.patience),
+            servers: Watched::all(&invocation.servers, invocation.patience),
             sort: self.sort.unwrap_or_default(),
             tubes: self.tubes.patterns(),
             only_trouble: self.trouble,
@@ -193,7 +192,7 @@ fn live(mut board: Board, interval: Duration) -> Outcome {
     let mut watchers = Vec::new();
     for server in &board.servers {
         let caller = Arc::clone(&calls);
-        watchers.push(server.start(move || caller.call())?);
+        watchers.push(server.start(interval, move || caller.call())?);
     }
     let terminal = Terminal::full_screen()?;
     let mut drawn_size = (0, 0);
