@@ -50,7 +50,8 @@ impl Stream {
         sys::widen(self.0.as_fd(), bytes);
     }
 
-    /// Makes the kernel take no more when it holds this many bytes that it has not sent.
+    /// Makes the kernel take no more when it holds so much that it has not sent: this many bytes
+    /// in a Unix socket, and little in one of TCP.
     pub fn hold_unsent(&self, bytes: usize) {
         sys::hold_unsent(self.0.as_fd(), bytes);
     }

@@ -30,12 +30,12 @@ pub fn free_memory() -> Option<u64> {
     sysinfo().ok().map(|system| system.ram_unused())
 }
 
-/// Makes the kernel take nothing more to send when it holds this many bytes for a socket's
-/// peer, which perhaps does not read. A TCP socket with a short buffer would wait for answers
-/// that its peer's system delays, so there only what is not sent yet is bounded. (The buffer
-/// of a Unix socket becomes twice as long as it is told.)
+/// Makes the kernel take nothing more to send when it holds this many bytes for the peer of a
+/// Unix socket, which perhaps does not read. (The buffer becomes twice as long as it is told.)
+/// A TCP socket with a short buffer would wait for answers that its peer's system delays. So
+/// there only what is not sent yet is bounded: 16 KiB beside what is sent at once.
 pub fn hold_unsent(socket: BorrowedFd<'_>, bytes: usize) {
-    if set_tcp(socket, libc::TCP_NOTSENT_LOWAT, bytes).is_err() {
+    if set_tcp(socket, libc::TCP_NOTSENT_LOWAT, 16 << 10).is_err() {
         setsockopt(&socket, sockopt::SndBuf, &(bytes / 2)).ok();
     }
 }
