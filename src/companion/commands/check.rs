@@ -327,13 +327,12 @@ impl Check {
             readings.push(reading);
         }
         // With several tubes, the one with the fewest watchers counts.
-        let watchers = if sample.tubes.len() < tubes.len() {
-            Some(0)
-        } else {
-            of_tubes().map(|tube| tube.workers(&sample.server)).min()
+        let watchers = of_tubes().map(|tube| tube.workers(&sample.server));
+        let workers = match tubes.len() {
+            0 => sample.server.number("current-workers"),
+            named if sample.tubes.len() < named => 0,
+            _ => watchers.min().unwrap_or(0),
         };
-        let of_server = sample.server.number("current-workers");
-        let workers = watchers.filter(|_| !tubes.is_empty()).unwrap_or(of_server);
         readings.push(self.reading(WORKERS, workers));
         for (name, used, all) in [
             ("memory", "memory-used", "max-memory"),

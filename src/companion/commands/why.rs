@@ -101,34 +101,27 @@ impl Told {
 
 /// What is in the way of all jobs, or of those with new unique keys.
 fn of_server(stats: &Facts) -> Option<String> {
-    let keys_left = || {
-        let keys = counted(stats.number("idempotency-keys-taken"), "unique key");
-        format!("Deleted jobs have left {keys} taken.")
-    };
-    let Some(why) = Refusal::of(stats) else {
-        return keys_are_full(stats).then(|| {
-            let refused = counted(stats.number("puts-refused"), "put");
-            let text = "The server takes no jobs with new unique keys: such keys take a quarter";
-            format!(
-                "{text} of its memory. It has refused {refused}. {}",
-                keys_left()
-            )
-        });
-    };
-    Some(match why {
-        Refusal::Drains => "The server drains: it takes no new jobs.".into(),
-        why => {
-            let (reason, refused) = (why.words(), counted(stats.number("puts-refused"), "put"));
-            let text = format!("The server takes no new jobs: {reason}. It has refused {refused}.");
-            match stats.number("idempotency-keys-taken") {
-                1.. if why == Refusal::MemoryFull => format!("{text} {}", keys_left()),
-                _ if why == Refusal::DiskFull => {
-                    format!("{text} Files binlog.*.taken in its directory may be removed.")
-                }
-                _ => text,
-            }
+    let refusal = Refusal::of(stats);
+    let text = match refusal {
+        Some(Refusal::Drains) => return Some("The server drains: it takes no new jobs.".into()),
+        Some(why) => format!("The server takes no new jobs: {}", why.words()),
+        None if keys_are_full(stats) => {
+            let what = "The server takes no jobs with new unique keys";
+            format!("{what}: such keys take a quarter of its memory")
         }
-    })
+        None => return None,
+    };
+    let refused = counted(stats.number("puts-refused"), "put");
+    let keys = stats.number("idempotency-keys-taken");
+    let more = match refusal {
+        Some(Refusal::DiskFull) => " Files binlog.*.taken in its directory may be removed.".into(),
+        None | Some(Refusal::MemoryFull) if keys > 0 => {
+            let keys = counted(keys, "unique key");
+            format!(" Deleted jobs have left {keys} taken.")
+        }
+        _ => String::new(),
+    };
+    Some(format!("{text}. It has refused {refused}.{more}"))
 }
 
 /// Whether a put with a new key of the greatest length would be refused.
