@@ -58,9 +58,9 @@ struct Worker<'a> {
     /// Whether the client has waited in a `reserve`, and is in `hangups_in_reserve`.
     has_waited: bool,
     /// How much the kernel may have received for a wide socket, in bytes; 0 for another one.
-    width: usize,
+    width: MemoryPart,
     /// How much it may hold of long replies that were sent to a narrow one.
-    in_socket: usize,
+    in_socket: MemoryPart,
 }
 
 impl<'a> Worker<'a> {
@@ -68,17 +68,18 @@ impl<'a> Worker<'a> {
         if shared.limits.narrow_sockets {
             client.send_at_once(None);
         }
+        let nothing = || MemoryPart::new(&shared.memory, 0);
         Worker {
             shared,
             client,
             framer: Framer::new(shared.limits.max_job_size),
             input: Input::default(),
             batch: Batch::default(),
-            memory: MemoryPart::new(&shared.memory, 0),
+            memory: nothing(),
             read_timeout: None,
             has_waited: false,
-            width: 0,
-            in_socket: 0,
+            width: nothing(),
+            in_socket: nothing(),
         }
     }
 
@@ -161,8 +162,7 @@ impl<'a> Worker<'a> {
                 None => {
                     // A buffer that counts is counted before the client can fill it.
                     let (shared, memory) = (self.shared, &mut self.memory);
-                    let others = self.width + self.in_socket;
-                    let has_room = |bytes| shared.count_if_room(memory, others + bytes, 0);
+                    let has_room = |bytes| shared.count_if_room(memory, bytes, 0);
                     self.input.grow(self.framer.needed(), has_room);
                     self.count_memory(0);
                     self.input.read(&self.client.stream)
@@ -262,22 +262,19 @@ impl<'a> Worker<'a> {
     /// it may receive then: without that, long bodies come slowly. A window that the peer has
     /// cannot be taken back, so this counts until the end; so most of the memory is left.
     fn widen(&mut self) {
-        if self.shared.limits.narrow_sockets && self.width == 0 {
-            let bytes = self.memory.bytes as usize + WIDE;
-            if self.shared.count_if_room(&mut self.memory, bytes, 3) {
-                self.width = WIDE;
-                self.client.stream.widen(WIDE);
-            }
+        if self.shared.limits.narrow_sockets
+            && self.width.bytes == 0
+            && self.shared.count_if_room(&mut self.width, WIDE, 3)
+        {
+            self.client.stream.widen(WIDE);
         }
     }
 
     /// Has long replies sent at once instead of in short pieces, if there is room for what
     /// the kernel holds of them until they have arrived.
     fn send_at_once(&mut self, bytes: usize) {
-        let more = bytes.saturating_sub(self.in_socket);
-        let all = self.memory.bytes as usize + more;
-        if self.shared.count_if_room(&mut self.memory, all, 0) {
-            self.in_socket += more;
+        let bytes = bytes.max(self.in_socket.bytes as usize);
+        if self.shared.count_if_room(&mut self.in_socket, bytes, 0) {
             self.client.send_at_once(Some(WIDE));
         }
     }
@@ -285,12 +282,12 @@ impl<'a> Worker<'a> {
     /// Notes how much memory it holds, beyond what each client costs, with this
     /// many bytes in the outbox.
     fn count_memory(&mut self, outbox: usize) {
-        if self.in_socket > 0 && outbox == 0 && self.client.stream.has_sent_all() {
-            self.in_socket = 0;
+        if self.in_socket.bytes > 0 && outbox == 0 && self.client.stream.has_sent_all() {
+            self.in_socket.set(0);
             self.client.send_at_once(None);
         }
         self.memory
-            .set(self.width + self.in_socket + self.input.memory() + self.framer.memory() + outbox);
+            .set(self.input.memory() + self.framer.memory() + outbox);
     }
 
     /// Frees all buffers that are empty.
@@ -403,20 +400,21 @@ mod tests {
     fn a_narrow_socket_becomes_wide_if_there_is_room_and_then_counts() {
         with_worker(|mut worker, _theirs| {
             worker.widen();
-            assert_eq!(worker.memory.bytes, 0, "no group pays for this one");
+            assert_eq!(worker.width.bytes, 0, "no group pays for this one");
         });
         // Most of the memory is left for others.
-        for (limit, width) in [(3 * WIDE as u64, 0), (5 * WIDE as u64, WIDE)] {
+        let wide = WIDE as u64;
+        for (limit, width) in [(3 * wide, 0), (5 * wide, wide)] {
             with_little_memory(Some(limit), |mut worker, mut theirs| {
                 let beginning = b"put 0 0 60 60000\r\nthe beginning";
                 theirs.write_all(beginning).unwrap();
                 worker.read().unwrap();
                 worker.parse();
-                assert_eq!(worker.width, 0);
+                assert_eq!(worker.width.bytes, 0);
                 theirs.write_all(b" and more").unwrap();
                 worker.read().unwrap();
-                assert_eq!(worker.width, width);
-                assert_eq!(worker.memory.bytes, width as u64 + 22);
+                assert_eq!(worker.width.bytes, width);
+                assert_eq!(worker.memory.bytes, 22);
             });
         }
     }
