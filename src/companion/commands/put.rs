@@ -153,8 +153,8 @@ struct Puts {
 }
 
 impl Puts {
-    /// Puts a batch of jobs, each with where it comes from, and prints the ids, even if one job is refused: the bodies that
-    /// were sent before the refusal arrived have become jobs.
+    /// Puts a batch of jobs, each with where it comes from, and prints the ids, even if one
+    /// job is refused: the bodies that were sent before the refusal arrived have become jobs.
     fn put(&mut self, batch: Vec<(String, NewJob)>) -> Outcome<()> {
         let (origins, jobs): (Vec<_>, Vec<_>) = batch.into_iter().unzip();
         let (replies, outcome) = self.writer.write(&jobs);
