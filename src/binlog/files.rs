@@ -6,8 +6,8 @@
 //! (Before the threads run, while the log is opened or copied, the thread that needs a
 //! file does this work. The writer gives a prepared segment its name when the segment
 //! begins. That may need a block, and so may a write. If the disk is full then, the newest
-//! segment gives the end of its file. If that is not enough, another prepared segment is
-//! removed.)
+//! segment or a prepared one gives the end of its file for the name. If that is not enough,
+//! and for a write, a prepared segment is removed.)
 //!
 //! A new file is filled with zeros that are really written (or with noise, where no room can
 //! be allocated). So its room is allocated,
@@ -349,6 +349,18 @@ impl Binlog {
     pub(super) fn cut_newest(&self) -> bool {
         let cut = self.tail().cut_newest(GIVEN_BACK);
         cut.is_some_and(|(file, len)| file.set_len(len).and_then(|()| self.storage.sync()).is_ok())
+    }
+
+    /// The same of a prepared segment. If it were removed, the rest of its room would be too
+    /// little for another one.
+    pub(super) fn cut_prepared(&self) -> bool {
+        let Some(mut prepared) = self.tail().prepared.pop() else {
+            return false;
+        };
+        let left = prepared.len.saturating_sub(GIVEN_BACK);
+        let is_cut = left > 0 && prepared.resize(left, 0).is_ok() && self.storage.sync().is_ok();
+        self.tail().prepared.push(prepared);
+        is_cut
     }
 }
 

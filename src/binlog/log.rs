@@ -556,7 +556,8 @@ impl Writer {
         prepared: &Prepared,
         binlog: &Binlog,
     ) -> Result<(), Error> {
-        let free_prepared = || binlog.cut_newest() || binlog.free_prepared();
+        let free_prepared =
+            || binlog.cut_newest() || binlog.cut_prepared() || binlog.free_prepared();
         let made;
         let is_removed = is_removed(&*binlog.storage, &*prepared.file, &prepared.name);
         let prepared = match is_removed.map_err(Error::on("use", &prepared.name))? {

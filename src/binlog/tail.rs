@@ -78,7 +78,7 @@ const FREE_PART: u64 = 16;
 /// appended and not written.
 const UNWRITTEN_PART: u64 = 16;
 /// In one time slice, one job may change for so many bytes of a segment.
-const BYTES_FOR_CHANGE: u64 = 2048;
+const BYTES_FOR_CHANGE: u64 = 512;
 /// How many bytes compaction may move for each new byte of garbage.
 const COMPACTION_RATE: u64 = 4;
 /// For one change, no more bytes are moved than this and one record.
