@@ -17,9 +17,6 @@ pub struct Server {
     /// How many bytes the puts of all jobs take.
     pub live_bytes: u64,
     pub history: History,
-    /// Whether all that is appended is one time slice of the server. Otherwise each
-    /// change is one, and waits first if it has to.
-    pub is_one_slice: bool,
     /// How many changes are appended at once.
     pub at_once: usize,
     gathered: Vec<Change>,
@@ -44,7 +41,6 @@ impl Server {
             live_bytes: opened.jobs.values().map(put_len).sum(),
             jobs: opened.jobs,
             history,
-            is_one_slice: false,
             at_once: 1,
             gathered: Vec::new(),
             lsn: Lsn::START,
@@ -197,7 +193,7 @@ impl Server {
     }
 
     fn append(&mut self, change: Change, entry: Record) {
-        let waits = self.gathered.is_empty() && !self.is_one_slice;
+        let waits = self.gathered.is_empty();
         let jobs = &self.jobs;
         while waits && self.log.has_backpressure() && self.log.make_up(&|work| work(jobs)).is_ok() {
         }
