@@ -13,6 +13,8 @@ use nix::sys::resource::Resource;
 use nix::sys::statfs::fstatfs;
 use nix::time::ClockId;
 use nix::unistd::getpeereid;
+#[cfg(target_vendor = "apple")]
+use nix::{getsockopt_impl, sockopt_impl};
 use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
@@ -104,26 +106,21 @@ pub fn peer(socket: &OwnedFd) -> nix::Result<String> {
     getpeereid(socket).map(|(user, _)| format!("uid={user}"))
 }
 
+#[cfg(not(target_vendor = "apple"))]
 pub fn has_sent_all(socket: BorrowedFd<'_>) -> bool {
-    let (fd, mut unsent): (_, libc::c_int) = (socket.as_raw_fd(), 0);
+    let mut unsent: libc::c_int = 0;
     // SAFETY: the kernel writes an int there, and nothing else.
-    #[cfg(not(target_vendor = "apple"))]
-    let done = unsafe { libc::ioctl(fd, libc::FIONWRITE, &raw mut unsent) };
-    // SAFETY: the kernel writes an int there, and nothing else; the length says
-    // that there is room for one.
-    #[cfg(target_vendor = "apple")]
-    let done = unsafe {
-        let (mut len, place) = (size_of_val(&unsent) as libc::socklen_t, &raw mut unsent);
-        libc::getsockopt(
-            fd,
-            libc::SOL_SOCKET,
-            libc::SO_NWRITE,
-            place.cast(),
-            &raw mut len,
-        )
-    };
+    let done = unsafe { libc::ioctl(socket.as_raw_fd(), libc::FIONWRITE, &raw mut unsent) };
     (done, unsent) == (0, 0)
 }
+
+#[cfg(target_vendor = "apple")]
+pub fn has_sent_all(socket: BorrowedFd<'_>) -> bool {
+    nix::sys::socket::getsockopt(&socket, Unsent) == Ok(0)
+}
+
+#[cfg(target_vendor = "apple")]
+sockopt_impl!(Unsent, GetOnly, libc::SOL_SOCKET, libc::SO_NWRITE, usize);
 
 pub fn disable_copy_on_write(_: BorrowedFd<'_>) {}
 

@@ -10,6 +10,7 @@ use nix::sys::socket::{SockFlag, accept4, getsockopt, setsockopt, sockopt};
 use nix::sys::statfs::fstatfs;
 use nix::sys::sysinfo::sysinfo;
 use nix::time::ClockId;
+use nix::{setsockopt_impl, sockopt_impl};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -35,7 +36,7 @@ pub fn free_memory() -> Option<u64> {
 /// A TCP socket with a short buffer would wait for answers that its peer's system delays. So
 /// there only what is not sent yet is bounded: 16 KiB beside what is sent at once.
 pub fn hold_unsent(socket: BorrowedFd<'_>, bytes: usize) {
-    if set_tcp(socket, libc::TCP_NOTSENT_LOWAT, 16 << 10).is_err() {
+    if setsockopt(&socket, MostUnsent, &(16 << 10)).is_err() {
         setsockopt(&socket, sockopt::SndBuf, &(bytes / 2)).ok();
     }
 }
@@ -43,26 +44,20 @@ pub fn hold_unsent(socket: BorrowedFd<'_>, bytes: usize) {
 /// Makes the kernel take this many bytes from the peer of a TCP socket. (Those of a Unix socket
 /// are in the peer's buffer.)
 pub fn widen(socket: BorrowedFd<'_>, bytes: usize) {
-    if set_tcp(socket, libc::TCP_WINDOW_CLAMP, bytes).is_ok() {
+    if setsockopt(&socket, MostReceived, &bytes).is_ok() {
         setsockopt(&socket, sockopt::RcvBuf, &bytes).ok();
     }
 }
 
-/// Sets an option of a TCP socket. An error if it is none.
-fn set_tcp(socket: BorrowedFd<'_>, option: libc::c_int, value: usize) -> nix::Result<libc::c_int> {
-    let (value, fd) = (value as libc::c_int, socket.as_raw_fd());
-    let size = size_of_val(&value) as libc::socklen_t;
-    // SAFETY: the kernel reads an int there, and nothing else.
-    Errno::result(unsafe {
-        libc::setsockopt(
-            fd,
-            libc::IPPROTO_TCP,
-            option,
-            (&raw const value).cast(),
-            size,
-        )
-    })
-}
+sockopt_impl!(
+    /// How much a TCP socket holds unsent before it takes no more.
+    MostUnsent, SetOnly, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, usize
+);
+
+sockopt_impl!(
+    /// How much a TCP socket lets its peer send at once.
+    MostReceived, SetOnly, libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, usize
+);
 
 /// The sockets whose peers may end their stream, each with a number. A socket
 /// leaves the list when it is closed.
