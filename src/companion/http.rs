@@ -50,7 +50,8 @@ pub struct Answer {
 /// answer is the last of them.
 pub struct Link<'a> {
     stream: &'a TcpStream,
-    has_begun: bool,
+    /// Whether such a line was sent.
+    pub has_begun: bool,
 }
 
 /// How long a connection may send nothing, or take nothing of its answer.
@@ -185,11 +186,6 @@ impl<'a> Link<'a> {
             stream,
             has_begun: false,
         }
-    }
-
-    /// Whether such a line was sent.
-    pub fn has_begun(&self) -> bool {
-        self.has_begun
     }
 
     /// Sends such a line. A failure says that nobody waits for the answer any more.

@@ -75,22 +75,6 @@ q quit  enter look  esc back  s sort";
     });
 }
 
-/// A tube whose 1000 oldest jobs are of another one is looked into as well.
-#[test]
-fn a_job_that_fails_is_found_behind_many_others() {
-    let scene = Scene::ours();
-    scene.tell(
-        "
-        $ seq 1500 | beanpole put -q -l -t other
-        $ beanpole put -q -t mail poison two
-        $ for try in 1 2 3; do beanpole raw 'reserve-job 1501' > taken; done
-        $ beanpole top -i 10ms | grep -o '^mail !job'
-        mail !job
-        $ beanpole why mail | grep -o 'Job 1501 was reserved 3 times'
-        Job 1501 was reserved 3 times",
-    );
-}
-
 #[test]
 fn trouble_is_coloured_unless_no_color_is_set() {
     for (no_colour, red, yellow) in [("", RED, YELLOW), ("1", Color::Default, Color::Default)] {

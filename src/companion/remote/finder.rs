@@ -66,6 +66,23 @@ impl Scope {
         }
     }
 
+    /// The jobs of it among those that one request shows from this id on, at most `most`, and
+    /// where to go on: who does that meets a job that stays exactly once. An empty page need
+    /// not be the end: the request may have shown other jobs. Only a server that lists its
+    /// jobs knows the request.
+    pub fn page(
+        &self,
+        client: &mut Client,
+        from: JobId,
+        most: usize,
+    ) -> Outcome<(Vec<JobFacts>, Option<JobId>)> {
+        let line = self.line(from, most);
+        let reply = client.call(&line)?;
+        let (listed, next) = in_list(&line, reply)?;
+        let next = next.map(JobId).filter(|next| *next > from);
+        Ok((self.those(listed)?, next))
+    }
+
     /// The jobs of it among those that were listed.
     pub fn those(&self, listed: Vec<Facts>) -> Outcome<Vec<JobFacts>> {
         let jobs = listed.into_iter().map(JobFacts::read);
@@ -94,14 +111,16 @@ pub fn pages(
     most: usize,
     mut each: impl FnMut(&mut Client, Vec<JobFacts>) -> Outcome<bool>,
 ) -> Outcome {
-    if let Some(mut walk) = Walk::begin(client, scope)? {
+    if client.is_extended()? {
         // One request may show one job, if it is large, and others may come meanwhile.
         let there = client.server_stats()?.jobs_in(&State::ALL);
         let mut left = there.saturating_mul(2).saturating_add(1000);
-        while walk.next.is_some() {
+        let mut next = Some(JobId(0));
+        while let Some(from) = next {
             let no_end = || Failure::Unreachable("the server's list of jobs has no end".into());
             left = left.checked_sub(1).ok_or_else(no_end)?;
-            let jobs = walk.page(client, MOST)?;
+            let (jobs, after) = scope.page(client, from, MOST)?;
+            next = after;
             if !each(client, jobs)? {
                 break;
             }
@@ -160,20 +179,17 @@ pub fn near(
     }
     let start = first(client, tube, state)?;
     let scope = Scope::of(tube, [state]);
-    let mut found = match (Walk::begin(client, &scope)?, start) {
-        (Some(mut walk), start) => {
-            let before = |JobId(id)| JobId(id.saturating_sub(MOST as u64 / 2));
-            walk.next = start.map(before).or(walk.next);
-            walk.page(client, MOST)?
-        }
-        (None, start) => {
-            let JobId(id) = match start.or(first(client, tube, State::Ready)?) {
-                Some(beside) => beside,
-                None => JobId(client.server_stats()?.number("cmd-put")),
-            };
-            let ids = id.saturating_sub(AROUND)..id.saturating_add(AROUND);
-            client.jobs(ids.map(JobId))?
-        }
+    let mut found = if client.is_extended()? {
+        let before = |JobId(id)| JobId(id.saturating_sub(MOST as u64 / 2));
+        let from = start.map_or(JobId(0), before);
+        scope.page(client, from, MOST)?.0
+    } else {
+        let JobId(id) = match start.or(first(client, tube, State::Ready)?) {
+            Some(beside) => beside,
+            None => JobId(client.server_stats()?.number("cmd-put")),
+        };
+        let ids = id.saturating_sub(AROUND)..id.saturating_add(AROUND);
+        client.jobs(ids.map(JobId))?
     };
     found.retain(|job| scope.has(job));
     found.sort_by_key(|job| (Some(job.id) != start, Some(job.id) < start, job.id));
@@ -183,40 +199,6 @@ pub fn near(
 
 /// How many ids before a known one, and after it, are asked for where no jobs are listed.
 const AROUND: u64 = 1000;
-
-/// A walk through the jobs of a scope, on a server that lists them. It meets a
-/// job that stays exactly once.
-pub struct Walk {
-    scope: Scope,
-    /// It goes on with the job of this id, or the next one after it; `None` at
-    /// the end.
-    pub next: Option<JobId>,
-}
-
-impl Walk {
-    /// A walk that begins at the first job; `None` if this server does not list
-    /// its jobs.
-    pub fn begin(client: &mut Client, scope: &Scope) -> Outcome<Option<Walk>> {
-        Ok(client.is_extended()?.then(|| Walk {
-            scope: scope.clone(),
-            next: Some(JobId(0)),
-        }))
-    }
-
-    /// The jobs of the scope among those that one request shows, at most
-    /// `most`. An empty page need not be the end: the request may have shown
-    /// other jobs.
-    pub fn page(&mut self, client: &mut Client, most: usize) -> Outcome<Vec<JobFacts>> {
-        let Some(from) = self.next else {
-            return Ok(Vec::new());
-        };
-        let line = self.scope.line(from, most);
-        let reply = client.call(&line)?;
-        let (jobs, next) = in_list(&line, reply)?;
-        self.next = next.map(JobId).filter(|next| *next > from);
-        self.scope.those(jobs)
-    }
-}
 
 /// The connections of a server in the order in which they came; `None` if it does not list
 /// them.

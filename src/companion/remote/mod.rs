@@ -28,7 +28,7 @@ pub use act::{Act, Task, WhenFree, Work};
 pub use address::{Address, Server};
 pub use client::{Client, Event};
 pub use facts::{Facts, JobFacts, State};
-pub use finder::{Room, Scope, Walk};
+pub use finder::{Room, Scope};
 pub use patterns::{Pattern, Patterns};
 pub use reply::{Job, RawReply, Reply};
 pub use trouble::Refusal;

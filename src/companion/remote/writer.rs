@@ -132,7 +132,9 @@ impl Writer {
                 .iter()
                 .filter(|reply| !matches!(reply, Reply::InsertedBefore(..)));
             let unwanted: Vec<_> = ours.filter_map(id).collect();
-            outcome = outcome.and_then(|()| self.take_away(&unwanted));
+            if outcome.is_ok() {
+                outcome = send_each(&mut self.client, &unwanted, "delete").map(drop);
+            }
         } else if outcome.is_err() && batch[replies.len()..].iter().any(|job| job.buried) {
             outcome = outcome.map_err(|failure| {
                 failure.with(
@@ -207,11 +209,6 @@ impl Writer {
                 (false, other) => Err(Failure::unexpected("use", &other)),
             },
         )
-    }
-
-    /// Deletes jobs that should not have been put.
-    fn take_away(&mut self, ids: &[JobId]) -> Outcome<()> {
-        send_each(&mut self.client, ids, "delete").map(drop)
     }
 }
 
@@ -355,6 +352,6 @@ impl Transfer {
         }
         let in_vain = copied.extract_if(.., |(id, _)| taken.contains(id));
         let in_vain: Vec<JobId> = in_vain.map(|(_, copy)| copy).collect();
-        self.writer.take_away(&in_vain)
+        send_each(&mut self.writer.client, &in_vain, "delete").map(drop)
     }
 }

@@ -11,8 +11,8 @@ use crate::remote::client_list;
 use crate::remote::facts::{FREE, free_states};
 use crate::remote::finder::{self, bodies, each_body, near};
 use crate::remote::{
-    Act, Client, Job, JobFacts, NewJob, Reply, Scope, State, Task, Transfer, Walk, Watched,
-    WhenFree, Work, Writer,
+    Act, Client, Job, JobFacts, NewJob, Reply, Scope, State, Task, Transfer, Watched, WhenFree,
+    Work, Writer,
 };
 use crate::selection::contains;
 use crate::text::json::{Json, json, to_base64};
@@ -84,19 +84,21 @@ pub fn page(client: &mut Client, request: &Request) -> Outcome<Json> {
         false => AT_ONCE,
     };
     let (until, mut seen) = (Instant::now() + patience, Vec::new());
-    let walk = Walk::begin(client, &scope)?;
-    let listed = walk.is_some();
+    let listed = client.is_extended()?;
     let mut next = None;
-    if let Some(mut walk) = walk {
-        walk.next = optional(request, "from")?.or(walk.next);
-        while page.rows.len() < page.most && Instant::now() < until && walk.next.is_some() {
-            let jobs = walk.page(client, at_once)?;
+    if listed {
+        next = optional(request, "from")?.or(Some(JobId(0)));
+        while page.rows.len() < page.most
+            && Instant::now() < until
+            && let Some(from) = next
+        {
+            let (jobs, after) = scope.page(client, from, at_once)?;
+            next = after;
             match sort {
                 Some(_) => seen.extend(jobs),
                 None => page.show(client, &jobs)?,
             }
         }
-        next = walk.next;
     } else {
         let share = at_once / scope.states.len().min(FREE.len());
         for state in scope.states {

@@ -214,7 +214,7 @@ impl Console {
             "/api/change" if is_change => self.ask(request, |client, server| {
                 match answers::carry_out(client, server, request, link) {
                     // The head of the answer has gone.
-                    Err(failure) if link.has_begun() => Ok(json!({"failure": failure.to_string()})),
+                    Err(failure) if link.has_begun => Ok(json!({"failure": failure.to_string()})),
                     done => done,
                 }
             })?,
