@@ -183,8 +183,8 @@ pub struct Engine {
     /// What jobs, tubes other than `default`, watches and keys of deleted jobs
     /// take, in bytes, as [`Config::max_memory`] counts it.
     memory: u64,
-    /// When the engine was started.
-    started_at: Time,
+    /// The time of the present call.
+    now: Time,
     /// The latest moment at which something happened to a restored job.
     pub latest_restored: Time,
     /// The caller alone.
@@ -257,7 +257,7 @@ impl Engine {
         let mut engine = Engine {
             config,
             next_id: 1,
-            started_at: now,
+            now,
             ..Engine::default()
         };
         engine.find_or_make_tube(&TubeName::default());
@@ -294,6 +294,7 @@ impl Engine {
         let Some(index) = self.find(id) else {
             return true;
         };
+        self.now = now;
         self.stop_waiting(index);
         // First all of them become ready, then the engine serves: so the
         // connection that has waited longest gets the best of these jobs.
@@ -303,7 +304,7 @@ impl Engine {
             };
             self.fail_try(job, None);
         }
-        self.serve(now);
+        self.serve();
         // This is the order of the reference server, and `list-tubes` shows it.
         for _ in 0..self.slice() {
             let [first, _, ..] = self.connections[index].watched[..] else {
@@ -378,7 +379,7 @@ impl Engine {
     /// must not be in use.
     pub fn restore(&mut self, stored: StoredJob) {
         self.latest_restored = self.latest_restored.max(stored.changed_at());
-        let stored = stored.restored_at(self.started_at);
+        let stored = stored.restored_at(self.now);
         let fields = stored.fields;
         self.set_next_id(JobId(fields.id.0 + 1));
         let state = match fields.state {

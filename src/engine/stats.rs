@@ -10,7 +10,7 @@ use super::counts::JobCounts;
 use super::job::{JOB_OVERHEAD, Job, State};
 use super::slab::ConnectionIndex;
 use super::tube::{Pause, Tube};
-use super::{Engine, SLICE, Time};
+use super::{Engine, SLICE};
 use crate::protocol::command::{self, ListJobs};
 use crate::protocol::document::TubeNames;
 use crate::protocol::{
@@ -89,16 +89,16 @@ impl Engine {
     }
 
     #[inline(never)]
-    pub(super) fn stats_job(&self, id: JobId, now: Time) -> Option<Reply> {
+    pub(super) fn stats_job(&self, id: JobId) -> Option<Reply> {
         let job = self.jobs.get(id)?;
-        let stats = self.job_stats(id, job, now);
+        let stats = self.job_stats(id, job);
         Some(Reply::JobStats(Box::new(stats)))
     }
 
     #[inline(never)]
-    pub(super) fn stats_tube(&self, name: &TubeName, now: Time) -> Option<Reply> {
+    pub(super) fn stats_tube(&self, name: &TubeName) -> Option<Reply> {
         let mut facts = Document::default();
-        add_tube(&mut facts, &self.tubes[self.find_tube(name)?], now);
+        self.add_tube(&mut facts, &self.tubes[self.find_tube(name)?]);
         Some(Reply::TubeStats(facts))
     }
 
@@ -138,7 +138,7 @@ impl Engine {
 
     /// Examines a limited number of jobs, so that other clients do not wait long.
     #[inline(never)]
-    pub(super) fn list_jobs(&mut self, list: &ListJobs, now: Time) -> Reply {
+    pub(super) fn list_jobs(&mut self, list: &ListJobs) -> Reply {
         let tube = list.tube.as_ref().map(|name| self.find_tube(name));
         if tube == Some(None) {
             let (items, next) = (Vec::new(), None);
@@ -154,7 +154,7 @@ impl Engine {
         for (id, job) in others.by_ref().take(SLICE) {
             self.effects.steps += 1;
             if is_wanted(job) {
-                items.push(self.job_stats(id, job, now));
+                items.push(self.job_stats(id, job));
                 if items.len() == most {
                     break;
                 }
@@ -167,7 +167,7 @@ impl Engine {
     /// Lists a limited number of connections. The server fills in what the engine
     /// does not know about them.
     #[inline(never)]
-    pub(super) fn list_connections(&mut self, from: u64, count: u64, now: Time) -> Reply {
+    pub(super) fn list_connections(&mut self, from: u64, count: u64) -> Reply {
         let mut others = self.connections.from(from);
         let stats = |(id, connection): (u64, &Connection)| {
             let mut facts = Document::default();
@@ -183,7 +183,7 @@ impl Engine {
                 id,
                 address: String::new(),
                 age: 0,
-                idle: now.since(connection.asked_at).as_secs(),
+                idle: self.now.since(connection.asked_at).as_secs(),
                 facts,
             }
         };
@@ -196,9 +196,9 @@ impl Engine {
 
     /// Lists a limited number of tubes.
     #[inline(never)]
-    pub(super) fn list_tube_stats(&mut self, from: u64, count: u64, now: Time) -> Reply {
+    pub(super) fn list_tube_stats(&mut self, from: u64, count: u64) -> Reply {
         let mut others = self.tubes.from(from);
-        let facts = |(_, tube): (u64, &Tube)| self.tube_facts(tube, now);
+        let facts = |(_, tube): (u64, &Tube)| self.tube_facts(tube);
         let most = self.at_once(count, LISTED_AT_ONCE);
         let items: Vec<_> = others.by_ref().take(most).map(facts).collect();
         self.effects.steps += items.len();
@@ -208,10 +208,10 @@ impl Engine {
 
     /// What `stats-job` and `list-jobs` show. The engine does not know in which
     /// file the job is; the server fills in `file`.
-    pub(super) fn job_stats(&self, id: JobId, job: &Job, now: Time) -> JobStats {
+    pub(super) fn job_stats(&self, id: JobId, job: &Job) -> JobStats {
         let until = match job.state {
             State::Delayed { until } | State::Reserved { until, .. } => until,
-            State::Ready | State::Buried { .. } => now,
+            State::Ready | State::Buried { .. } => self.now,
         };
         let holder = job.state.holder();
         let reserved_by = holder.map_or(0, |holder| self.connections[holder].id.0);
@@ -220,14 +220,14 @@ impl Engine {
             tube: self.tubes[job.tube].name.clone(),
             state: job.state.name(),
             priority: job.priority,
-            age: now.since(job.created_at).as_secs(),
+            age: self.now.since(job.created_at).as_secs(),
             delay: job.delay,
             ttr: job.ttr,
-            time_left: seconds(until.since(now)),
+            time_left: seconds(until.since(self.now)),
             file: 0,
             counters: job.counters(),
             size: u32::try_from(job.body.content().len()).unwrap_or(u32::MAX),
-            options: self.option_stats(job, now),
+            options: self.option_stats(job),
             reserved_by,
         }
     }
@@ -239,15 +239,15 @@ impl Engine {
     }
 
     /// What `list-tube-stats` shows of a tube.
-    fn tube_facts(&self, tube: &Tube, now: Time) -> Document {
+    fn tube_facts(&self, tube: &Tube) -> Document {
         let [reserves, timeouts, releases, buries, kicks] = tube.events;
         let age = |job: Option<(Priority, JobId)>| {
             let job = job.and_then(|(_, id)| self.jobs.get(id));
-            job.map_or(0, |job| now.since(job.created_at).as_secs())
+            job.map_or(0, |job| self.now.since(job.created_at).as_secs())
         };
         let mut facts = Document::default();
         facts.add_number("id", tube.id);
-        add_tube(&mut facts, tube, now);
+        self.add_tube(&mut facts, tube);
         facts.add_number("total-reserves", reserves);
         facts.add_number("total-releases", releases);
         facts.add_number("total-buries", buries);
@@ -260,22 +260,22 @@ impl Engine {
         facts.add_number("puts-refused", tube.refused);
         facts
     }
-}
 
-/// Adds what `stats-tube` shows.
-fn add_tube(facts: &mut Document, tube: &Tube, now: Time) {
-    let pause = |pause: Pause| (pause.length.0, pause.until.since(now).as_secs());
-    let (pause, pause_left) = tube.pause.map(pause).unwrap_or_default();
-    facts.add_name("name", &tube.name);
-    add_jobs(facts, &tube.jobs);
-    facts.add_number("total-jobs", tube.total_jobs);
-    facts.add_number("current-using", tube.using as u64);
-    facts.add_number("current-watching", tube.watching as u64);
-    facts.add_number("current-waiting", tube.waiting.len() as u64);
-    facts.add_number("cmd-delete", tube.deletes);
-    facts.add_number("cmd-pause-tube", tube.pauses);
-    facts.add_number("pause", pause);
-    facts.add_number("pause-time-left", pause_left);
+    /// Adds what `stats-tube` shows.
+    fn add_tube(&self, facts: &mut Document, tube: &Tube) {
+        let pause = |pause: Pause| (pause.length.0, pause.until.since(self.now).as_secs());
+        let (pause, pause_left) = tube.pause.map(pause).unwrap_or_default();
+        facts.add_name("name", &tube.name);
+        add_jobs(facts, &tube.jobs);
+        facts.add_number("total-jobs", tube.total_jobs);
+        facts.add_number("current-using", tube.using as u64);
+        facts.add_number("current-watching", tube.watching as u64);
+        facts.add_number("current-waiting", tube.waiting.len() as u64);
+        facts.add_number("cmd-delete", tube.deletes);
+        facts.add_number("cmd-pause-tube", tube.pauses);
+        facts.add_number("pause", pause);
+        facts.add_number("pause-time-left", pause_left);
+    }
 }
 
 pub(super) fn seconds(time: Duration) -> u32 {

@@ -32,26 +32,36 @@
 use super::connection::Wait;
 use super::job::{Job, QueueEntry, State};
 use super::slab::{ConnectionIndex, TubeIndex};
-use super::tube::Pause;
 use super::{Change, Engine, JobId, Owner, Reply, Time};
 use crate::protocol::Event;
 use crate::protocol::command::Ask;
 
 impl Engine {
-    /// Does what is due by now, and says whether anything was due. At most a
+    /// Does what is due by now, and returns whether anything was. At most a
     /// thousand jobs change in one call, and those of a thousand tubes and
     /// connections. If more are due, [`wake_at`](Self::wake_at) is still in the
     /// past. So a reserve that comes then gets the best of the jobs that are
     /// ready, and a better one may be due and not ready yet.
+    #[inline]
     pub fn tick(&mut self, now: Time) -> bool {
+        self.now = now;
+        let is_due = self.wake_at().is_some_and(|at| at <= now);
+        if is_due {
+            self.do_what_is_due();
+        }
+        is_due
+    }
+
+    fn do_what_is_due(&mut self) {
+        // First those that have been due for longer.
         if self.has_unserved() {
-            self.serve(now);
+            self.serve();
             if self.has_unserved() {
-                return true;
+                return;
             }
         }
         let mut due = Vec::new();
-        self.clock.wheel.advance(now, self.slice(), &mut due);
+        self.clock.wheel.advance(self.now, self.slice(), &mut due);
         self.effects.steps += due.len();
         // All of it counts as one moment: a connection that waits when jobs
         // become ready at the same moment gets the best of them.
@@ -60,11 +70,11 @@ impl Engine {
             match owner {
                 // `serve` ends what the clock ends.
                 Owner::Ends => self.clock.ends_timer = None,
-                Owner::Tube(tube) => self.end_delays(tube, now, most),
-                Owner::Connection(connection) => self.time_out_jobs(connection, now, most),
+                Owner::Tube(tube) => self.end_delays(tube, most),
+                Owner::Connection(connection) => self.time_out_jobs(connection, most),
             }
         }
-        self.serve(now);
+        self.serve();
         // Only now is it known which connections still wait, and which were
         // served.
         let most = self.effects.steps + self.slice();
@@ -72,26 +82,27 @@ impl Engine {
             match owner {
                 // Its last job may have expired, and the tube with it.
                 Owner::Tube(tube) if self.tubes.get(tube).is_none() => continue,
-                Owner::Connection(waits) if self.effects.steps < most => self.end_wait(waits, now),
+                Owner::Connection(waits) if self.effects.steps < most => self.end_wait(waits),
                 _ => {}
             }
             self.set_timer(owner);
         }
-        !due.is_empty()
     }
 
     /// Ends those delays of a tube's jobs that are over. Ends its pause, if
     /// that is over.
-    fn end_delays(&mut self, index: TubeIndex, now: Time, most_steps: usize) {
+    fn end_delays(&mut self, index: TubeIndex, most_steps: usize) {
         self.tubes[index].timer = None;
-        let is_over = |pause: Pause| pause.until <= now;
-        if self.effects.steps < most_steps && self.tubes[index].pause.is_some_and(is_over) {
+        if self.effects.steps < most_steps
+            && let Some(pause) = self.tubes[index].pause
+            && pause.until <= self.now
+        {
             self.effects.steps += 1;
             self.set_pause(index, None);
         }
         while self.effects.steps < most_steps
             && let Some(&(until, id)) = self.tubes[index].delayed.first()
-            && Time::from_nanos(until) <= now
+            && Time::from_nanos(until) <= self.now
         {
             self.change_state(id, State::Ready, None);
         }
@@ -99,11 +110,11 @@ impl Engine {
 
     /// Makes a connection's reserved jobs ready again if their time to run is
     /// over, or buries them if that was their last try.
-    fn time_out_jobs(&mut self, index: ConnectionIndex, now: Time, most_steps: usize) {
+    fn time_out_jobs(&mut self, index: ConnectionIndex, most_steps: usize) {
         self.connections[index].timer = None;
         while self.effects.steps < most_steps
             && let Some(&(until, id)) = self.connections[index].reserved.first()
-            && until <= now
+            && until <= self.now
         {
             self.counts.totals.timeouts += 1;
             self.fail_try(id, Some(Event::Timeout));
@@ -112,14 +123,17 @@ impl Engine {
 
     /// Ends a connection's wait with `DEADLINE_SOON` or `TIMED_OUT`, if it is
     /// time. While others are to be served, there may still be a job for it.
-    fn end_wait(&mut self, index: ConnectionIndex, now: Time) {
+    fn end_wait(&mut self, index: ConnectionIndex) {
         let connection = &self.connections[index];
         if let Some(wait) = connection.wait.filter(|_| !self.has_unserved()) {
             // If both are due, the protocol says that `DEADLINE_SOON` comes
             // first.
-            if connection.deadline_soon_at().is_some_and(|at| at <= now) {
+            if connection
+                .deadline_soon_at()
+                .is_some_and(|at| at <= self.now)
+            {
                 self.answer_waiting(index, Reply::DeadlineSoon);
-            } else if wait.until.is_some_and(|until| until <= now) {
+            } else if wait.until.is_some_and(|until| until <= self.now) {
                 self.answer_waiting(index, Reply::TimedOut);
             }
         }
@@ -127,8 +141,8 @@ impl Engine {
 
     /// Moves a job from its state to this one, and counts the event, and a burial. It is the
     /// only way from one state to another, so it also notes what the log must hold: see
-    /// [`Change`]. Afterwards the caller serves, since the job or another one of its key may
-    /// be ready now.
+    /// [`Change`]. The job, or another one of its key, may be ready now: `execute` and `tick`
+    /// end with [`serve`](Self::serve).
     pub(super) fn change_state(&mut self, id: JobId, mut state: State, event: Option<Event>) {
         // What another connection has asked for by `bury-later` holds until the job is no
         // longer reserved.
@@ -158,21 +172,15 @@ impl Engine {
     }
 
     /// Gives a job to a connection that does not wait, or stops waiting right after.
-    pub(super) fn reserve(
-        &mut self,
-        id: JobId,
-        by: ConnectionIndex,
-        with_stats: bool,
-        now: Time,
-    ) -> Reply {
+    pub(super) fn reserve(&mut self, id: JobId, by: ConnectionIndex, with_stats: bool) -> Reply {
         self.connections[by].reserves += 1;
         let job = self.jobs.get(id).expect("the job exists");
-        let (until, body) = (now + job.ttr, job.body.clone());
+        let (until, body) = (self.now + job.ttr, job.body.clone());
         let state = State::Reserved { by, until };
         self.change_state(id, state, Some(Event::Reserve));
         if with_stats {
             let job = self.jobs.get(id).expect("the job exists");
-            let stats = self.job_stats(id, job, now);
+            let stats = self.job_stats(id, job);
             return Reply::ReservedWithStats(Box::new(stats), body);
         }
         Reply::Reserved(id, body)
@@ -182,9 +190,9 @@ impl Engine {
     /// served, whichever tube has the job, and each gets the best job that it can
     /// have. If that takes very many steps, [`has_unserved`](Self::has_unserved) says
     /// that there is more to do.
-    pub(super) fn serve(&mut self, now: Time) {
+    pub(super) fn serve(&mut self) {
         let most = self.effects.steps + self.slice();
-        self.end(now, most);
+        self.end(most);
         while self.effects.steps < most
             && let Some((order, tube)) = self.waiting.unserved.pop_first()
         {
@@ -201,7 +209,7 @@ impl Engine {
             {
                 let wait = self.stop_waiting(connection);
                 let with_stats = wait.is_some_and(|wait| wait.with_stats);
-                let reply = self.reserve(id, connection, with_stats, now);
+                let reply = self.reserve(id, connection, with_stats);
                 self.answer_waiting(connection, reply);
             }
             self.note_unserved(tube);
@@ -214,8 +222,8 @@ impl Engine {
         !self.waiting.unserved.is_empty()
     }
 
-    /// Notes that this tube may have a job for a connection that waits. The
-    /// caller serves them when all collections are consistent again.
+    /// Notes that this tube may have a job for a connection that waits. It gets the job when
+    /// all collections are consistent again: see [`serve`](Self::serve).
     pub(super) fn note_unserved(&mut self, tube: TubeIndex) {
         let first = self.tubes[tube].first_to_serve();
         self.waiting
@@ -224,13 +232,13 @@ impl Engine {
     }
 
     /// Puts a connection last in the queues of all tubes that it watches.
-    pub(super) fn start_waiting(&mut self, index: ConnectionIndex, ask: Ask, now: Time) {
+    pub(super) fn start_waiting(&mut self, index: ConnectionIndex, ask: Ask) {
         let order = self.waiting.next;
         self.waiting.next += 1;
         let connection = &mut self.connections[index];
         connection.wait = Some(Wait {
             order,
-            until: ask.timeout.map(|timeout| now + timeout),
+            until: ask.timeout.map(|timeout| self.now + timeout),
             with_stats: ask.with_stats,
         });
         for &tube in &connection.watched {

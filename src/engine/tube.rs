@@ -183,7 +183,7 @@ impl Engine {
         let Some(tube) = self.find_tube(&pause.tube) else {
             return false;
         };
-        let (length, now) = (pause.length, self.started_at);
+        let (length, now) = (pause.length, self.now);
         let until = restored_at(pause.until, now + length, now);
         self.tubes[tube].pause = Some(Pause { length, until });
         self.set_timer(Owner::Tube(tube));

@@ -12,7 +12,7 @@ pub fn run(shared: &Shared) {
         let (sleeps, is_trim_due) = shared.with_lock_last(|state, now| {
             // One time slice of what is due; `tick` says whether anything was. If there is
             // more, the timer does not sleep now.
-            if state.engine.wake_at().is_some_and(|at| at <= now) && state.engine.tick(now) {
+            if state.engine.tick(now) {
                 state.sleep.last_due = now;
             }
             let is_trim_due = state.trim.due.take_if(|due| *due <= now).is_some();

@@ -18,9 +18,7 @@ impl Engine {
     /// Executes a request of a connection. Before that, it ticks if something
     /// is due. The connection must not be waiting; if it is not there, it is to be closed.
     pub fn execute(&mut self, id: ConnectionId, request: Request, now: Time) -> Outcome {
-        if self.wake_at().is_some_and(|at| at <= now) {
-            self.tick(now);
-        }
+        self.tick(now);
         // Only its worker disconnects it, and asks nothing after that. This does not rely on
         // it, since no client may end the server.
         let Some(by) = self.find(id) else {
@@ -29,25 +27,27 @@ impl Engine {
         debug_assert!(self.connections[by].wait.is_none());
         self.connections[by].asked_at = now;
         self.effects.steps += 1;
-        match request {
+        let outcome = match request {
             Request::Command(place, command) => {
                 // Each well-formed command is counted, whether it succeeds or not.
                 if let Some(place) = place {
                     self.counts.totals.commands[place] += 1;
                 }
-                let outcome = self.command(by, command, now);
+                let outcome = self.command(by, command);
                 outcome.unwrap_or(Outcome::Reply(Reply::NotFound))
             }
-            Request::Body(body) => Outcome::Reply(self.body(by, body, now)),
+            Request::Body(body) => Outcome::Reply(self.body(by, body)),
             Request::Refused(reply) => Outcome::Reply(reply),
             Request::Http => Outcome::Quit,
             Request::Continue => match self.connections[by].unfinished.take() {
-                Some(Unfinished::Kick(kick)) => self.kick_some(by, kick, now),
-                Some(Unfinished::Reserve(ask)) => self.reserve_or_wait(by, ask, now),
+                Some(Unfinished::Kick(kick)) => self.kick_some(by, kick),
+                Some(Unfinished::Reserve(ask)) => self.reserve_or_wait(by, ask),
                 // Only what has used up its time slice is continued, by the same worker.
                 None => unreachable!("a request is under way"),
             },
-        }
+        };
+        self.tick(now);
+        outcome
     }
 
     /// Whether the answer could be another one if clients that have closed were not there
@@ -75,46 +75,46 @@ impl Engine {
 
     /// `None` if there is no such job or tube, or if the job's state does not
     /// allow the command.
-    fn command(&mut self, by: ConnectionIndex, command: Command, now: Time) -> Option<Outcome> {
+    fn command(&mut self, by: ConnectionIndex, command: Command) -> Option<Outcome> {
         Some(Outcome::Reply(match command {
             Command::Put(put) => return Some(self.put(by, put)),
             Command::PutTooBig => return Some(Outcome::AwaitBody),
-            Command::Reserve(ask) => return Some(self.reserve_or_wait(by, ask, now)),
-            Command::Kick(bound) => return Some(self.kick(by, bound, now)),
+            Command::Reserve(ask) => return Some(self.reserve_or_wait(by, ask)),
+            Command::Kick(bound) => return Some(self.kick(by, bound)),
             Command::CloseConnection(id) => match self.find(ConnectionId(id))? {
                 own if own == by => return Some(Outcome::Quit),
                 _ => Reply::Closed(id),
             },
             Command::Quit => return Some(Outcome::Quit),
             Command::Use(tube) => self.use_tube(by, tube),
-            Command::ReserveJob(id) => self.reserve_job(by, id, now)?,
-            Command::Delete(id) => self.delete(by, id, now)?,
-            Command::Release(id, priority, delay) => self.release(by, id, priority, delay, now)?,
-            Command::Bury(id, priority) => self.bury(by, id, priority, now)?,
+            Command::ReserveJob(id) => self.reserve_job(by, id)?,
+            Command::Delete(id) => self.delete(by, id)?,
+            Command::Release(id, priority, delay) => self.release(by, id, priority, delay)?,
+            Command::Bury(id, priority) => self.bury(by, id, priority)?,
             Command::BuryLater(id) => self.bury_later(by, id)?,
-            Command::Touch(id) => self.touch(by, id, now)?,
+            Command::Touch(id) => self.touch(by, id)?,
             Command::Watch(tube) => self.watch(by, tube),
             Command::Ignore(tube) => self.ignore(by, tube),
             Command::Peek(id) => self.peek(id)?,
             Command::PeekReady => self.peek(self.used_tube(by).next_ready()?)?,
             Command::PeekDelayed => self.peek(self.used_tube(by).delayed.first()?.1)?,
             Command::PeekBuried => self.peek(self.used_tube(by).buried.first()?.1)?,
-            Command::KickJob(id) => self.kick_job(id, now)?,
+            Command::KickJob(id) => self.kick_job(id)?,
             Command::PauseWithoutRoom(tube, _) if self.is_unpaused(&tube) => Reply::OutOfMemory,
             Command::PauseTube(tube, length) | Command::PauseWithoutRoom(tube, length) => {
-                self.pause_tube(&tube, length, now)?
+                self.pause_tube(&tube, length)?
             }
             Command::Malformed => Reply::BadFormat,
             Command::Stats => self.stats(),
             Command::ListServerStats => self.list_server_stats(),
-            Command::StatsJob(id) => self.stats_job(id, now)?,
-            Command::StatsTube(tube) => self.stats_tube(&tube, now)?,
+            Command::StatsJob(id) => self.stats_job(id)?,
+            Command::StatsTube(tube) => self.stats_tube(&tube)?,
             Command::ListTubes => self.list_tubes(),
             Command::ListTubeUsed => Reply::Using(self.used_tube(by).name.clone()),
             Command::ListTubesWatched => self.list_tubes_watched(by),
-            Command::ListJobs(list) => self.list_jobs(&list, now),
-            Command::ListConnections(from, count) => self.list_connections(from, count, now),
-            Command::ListTubeStats(from, count) => self.list_tube_stats(from, count, now),
+            Command::ListJobs(list) => self.list_jobs(&list),
+            Command::ListConnections(from, count) => self.list_connections(from, count),
+            Command::ListTubeStats(from, count) => self.list_tube_stats(from, count),
         }))
     }
 

@@ -4,7 +4,7 @@ use crate::engine::connection::{Kick, Unfinished};
 use crate::engine::job::State;
 use crate::engine::slab::{ConnectionIndex, TubeIndex};
 use crate::engine::tube::Pause;
-use crate::engine::{Change, Engine, Outcome, Owner, Time};
+use crate::engine::{Change, Engine, Outcome, Owner};
 use crate::protocol::{Event, JobId, Reply, Seconds, TubeName};
 
 /// How many jobs a long kick changes in one time slice. It is few, because a full
@@ -17,7 +17,7 @@ impl Engine {
         Some(Reply::Found(id, job.body.clone()))
     }
 
-    pub(super) fn kick(&mut self, by: ConnectionIndex, bound: u32, now: Time) -> Outcome {
+    pub(super) fn kick(&mut self, by: ConnectionIndex, bound: u32) -> Outcome {
         let tube = self.used_tube(by);
         let [_, delayed, _, buried] = tube.jobs.by_state;
         let only_buried = buried > 0;
@@ -29,12 +29,12 @@ impl Engine {
             left: there.min(bound as usize),
             kicked: 0,
         };
-        self.kick_some(by, kick, now)
+        self.kick_some(by, kick)
     }
 
     /// Does a time slice of a kick. Each job is offered to the waiting connections
     /// before the next one is kicked.
-    pub(super) fn kick_some(&mut self, by: ConnectionIndex, mut kick: Kick, now: Time) -> Outcome {
+    pub(super) fn kick_some(&mut self, by: ConnectionIndex, mut kick: Kick) -> Outcome {
         for _ in 0..KICKED_AT_ONCE.min(kick.left) {
             if self.has_unserved() {
                 break;
@@ -49,7 +49,7 @@ impl Engine {
                 kick.left = 0;
                 break;
             };
-            self.kick_one(id, now);
+            self.kick_one(id);
             kick.kicked += 1;
             kick.left -= 1;
         }
@@ -60,40 +60,34 @@ impl Engine {
         Outcome::Unfinished
     }
 
-    pub(super) fn kick_job(&mut self, id: JobId, now: Time) -> Option<Reply> {
+    pub(super) fn kick_job(&mut self, id: JobId) -> Option<Reply> {
         let state = self.jobs.get(id)?.state;
         matches!(state, State::Buried { .. } | State::Delayed { .. }).then(|| {
-            self.kick_one(id, now);
+            self.kick_one(id);
             Reply::Kicked
         })
     }
 
-    fn kick_one(&mut self, id: JobId, now: Time) {
+    fn kick_one(&mut self, id: JobId) {
         let job = self.jobs.get_mut(id).expect("the job exists");
         job.details_mut().failed_tries = 0;
         self.change_state(id, State::Ready, Some(Event::Kick));
-        self.serve(now);
+        self.serve();
     }
 
-    pub(super) fn pause_tube(
-        &mut self,
-        name: &TubeName,
-        length: Seconds,
-        now: Time,
-    ) -> Option<Reply> {
+    pub(super) fn pause_tube(&mut self, name: &TubeName, length: Seconds) -> Option<Reply> {
         let tube = self.find_tube(name)?;
-        let until = now + length;
+        let until = self.now + length;
         self.tubes[tube].pauses += 1;
         self.set_pause(
             tube,
             (length > Seconds(0)).then_some(Pause { length, until }),
         );
         self.set_timer(Owner::Tube(tube));
-        self.serve(now);
         Some(Reply::Paused)
     }
 
-    /// Begins, replaces or ends a pause. The caller sets the tube's timer, and serves.
+    /// Begins, replaces or ends a pause. The caller sets the tube's timer.
     pub(in crate::engine) fn set_pause(&mut self, index: TubeIndex, pause: Option<Pause>) {
         let tube = &mut self.tubes[index];
         let before = std::mem::replace(&mut tube.pause, pause);

@@ -2,7 +2,7 @@
 
 use crate::engine::job::{Details, Job, State, memory};
 use crate::engine::slab::{ConnectionIndex, TubeIndex};
-use crate::engine::{Change, ConnectionId, Engine, Outcome, Time};
+use crate::engine::{Change, ConnectionId, Engine, Outcome};
 use crate::protocol::command::Put;
 use crate::protocol::framing::NoBody;
 use crate::protocol::{Body, JobId, Reply, Seconds, TubeName};
@@ -69,12 +69,7 @@ impl Engine {
     }
 
     /// What becomes of a put, now that its body has come.
-    pub(super) fn body(
-        &mut self,
-        by: ConnectionIndex,
-        body: Result<Body, NoBody>,
-        now: Time,
-    ) -> Reply {
+    pub(super) fn body(&mut self, by: ConnectionIndex, body: Result<Body, NoBody>) -> Reply {
         let connection = &mut self.connections[by];
         let tube = connection.used;
         let Some((id, put)) = connection.incoming.take() else {
@@ -82,7 +77,7 @@ impl Engine {
             return Reply::JobTooBig;
         };
         match (self.refusal(&put, tube, body.as_ref().err().copied()), body) {
-            (None, Ok(body)) => self.insert(tube, id, put, body, now),
+            (None, Ok(body)) => self.insert(tube, id, put, body),
             (refusal, body) => {
                 self.effects.unneeded_bodies.extend(body);
                 let reply = refusal.expect("what is no body is refused");
@@ -95,8 +90,8 @@ impl Engine {
 
     // Not inlined: all commands would take as much of the stack as this one.
     #[inline(never)]
-    fn insert(&mut self, tube: TubeIndex, id: JobId, put: Put, body: Body, now: Time) -> Reply {
-        if let Some(reply) = self.inserted_before(&put, tube, now) {
+    fn insert(&mut self, tube: TubeIndex, id: JobId, put: Put, body: Body) -> Reply {
+        if let Some(reply) = self.inserted_before(&put, tube) {
             self.effects.unneeded_bodies.push(body);
             return reply;
         }
@@ -114,11 +109,13 @@ impl Engine {
         }
         let state = match put.delay {
             Seconds(0) => State::Ready,
-            delay => State::Delayed { until: now + delay },
+            delay => State::Delayed {
+                until: self.now + delay,
+            },
         };
         let job = Job {
             body,
-            created_at: now,
+            created_at: self.now,
             state,
             tube,
             priority: put.priority,
@@ -134,7 +131,6 @@ impl Engine {
         self.record(Change::Put(id));
         self.tubes[tube].total_jobs += 1;
         self.counts.totals.jobs += 1;
-        self.serve(now);
         Reply::Inserted(id)
     }
 

@@ -4,7 +4,7 @@
 use crate::engine::connection::{MAX_WATCHED, Unfinished, WATCHED_FREELY};
 use crate::engine::job::{Job, Lengths, State};
 use crate::engine::slab::ConnectionIndex;
-use crate::engine::{Change, Engine, Outcome, Time, WATCH_OVERHEAD};
+use crate::engine::{Change, Engine, Outcome, WATCH_OVERHEAD};
 use crate::protocol::command::Ask;
 use crate::protocol::{Event, JobId, Priority, Reply, Seconds, TubeName};
 
@@ -12,7 +12,7 @@ impl Engine {
     /// Reserves a job, if there is one. If not, the first of these cases
     /// applies: a job that this connection holds is about to time out; this
     /// client may not wait; it waits.
-    pub(super) fn reserve_or_wait(&mut self, by: ConnectionIndex, ask: Ask, now: Time) -> Outcome {
+    pub(super) fn reserve_or_wait(&mut self, by: ConnectionIndex, ask: Ask) -> Outcome {
         self.count_as_worker(by);
         if self.has_unserved() {
             self.connections[by].unfinished = Some(Unfinished::Reserve(ask));
@@ -20,16 +20,18 @@ impl Engine {
         }
         let best = self.best_watched(by);
         let connection = &self.connections[by];
-        let deadline_soon = connection.deadline_soon_at().is_some_and(|at| at <= now);
+        let deadline_soon = connection
+            .deadline_soon_at()
+            .is_some_and(|at| at <= self.now);
         let may_wait = ask.timeout != Some(Seconds(0)) && !connection.half_closed;
         Outcome::Reply(if let Some(id) = best {
-            self.reserve(id, by, ask.with_stats, now)
+            self.reserve(id, by, ask.with_stats)
         } else if deadline_soon {
             Reply::DeadlineSoon
         } else if !may_wait {
             Reply::TimedOut
         } else {
-            self.start_waiting(by, ask, now);
+            self.start_waiting(by, ask);
             return Outcome::Waiting;
         })
     }
@@ -48,36 +50,30 @@ impl Engine {
         offers.min().map(|(_, id)| id)
     }
 
-    pub(super) fn reserve_job(
-        &mut self,
-        by: ConnectionIndex,
-        id: JobId,
-        now: Time,
-    ) -> Option<Reply> {
+    pub(super) fn reserve_job(&mut self, by: ConnectionIndex, id: JobId) -> Option<Reply> {
         let holder = self.jobs.get(id)?.state.holder();
         if holder.is_some() || self.is_at_limit(id) {
             return None;
         }
         self.count_as_worker(by);
-        Some(self.reserve(id, by, false, now))
+        Some(self.reserve(id, by, false))
     }
 
-    pub(super) fn delete(&mut self, by: ConnectionIndex, id: JobId, now: Time) -> Option<Reply> {
+    pub(super) fn delete(&mut self, by: ConnectionIndex, id: JobId) -> Option<Reply> {
         let job = self.jobs.get(id)?;
         if job.state.holder().is_some_and(|holder| holder != by) {
             return None;
         }
         self.tubes[job.tube].deletes += 1;
-        self.delete_job(id, now);
-        self.serve(now);
+        self.delete_job(id);
         Some(Reply::Deleted)
     }
 
     /// Removes a job that exists, whoever wants that.
-    pub(in crate::engine) fn delete_job(&mut self, id: JobId, now: Time) {
+    pub(in crate::engine) fn delete_job(&mut self, id: JobId) {
         let job = self.remove(id).expect("the job exists");
         self.burials.wanted.remove(&id);
-        self.leave_tombstone(id, &job, now);
+        self.leave_tombstone(id, &job);
         let lengths = Lengths {
             tube: self.tubes[job.tube].name.as_str().len(),
             keys: job.keys_len(),
@@ -94,17 +90,17 @@ impl Engine {
         id: JobId,
         priority: Priority,
         delay: Seconds,
-        now: Time,
     ) -> Option<Reply> {
         let job = self.held_job(by, id)?;
         job.priority = priority;
         job.delay = delay;
         let state = match delay {
             Seconds(0) => State::Ready,
-            delay => State::Delayed { until: now + delay },
+            delay => State::Delayed {
+                until: self.now + delay,
+            },
         };
         self.change_state(id, state, Some(Event::Release));
-        self.serve(now);
         Some(Reply::Released)
     }
 
@@ -113,12 +109,10 @@ impl Engine {
         by: ConnectionIndex,
         id: JobId,
         priority: Priority,
-        now: Time,
     ) -> Option<Reply> {
         self.held_job(by, id)?.priority = priority;
         let state = self.buried_last();
         self.change_state(id, state, None);
-        self.serve(now);
         Some(Reply::Buried)
     }
 
@@ -131,12 +125,11 @@ impl Engine {
         })
     }
 
-    pub(super) fn touch(&mut self, by: ConnectionIndex, id: JobId, now: Time) -> Option<Reply> {
-        let until = now + self.held_job(by, id)?.ttr;
+    pub(super) fn touch(&mut self, by: ConnectionIndex, id: JobId) -> Option<Reply> {
+        let until = self.now + self.held_job(by, id)?.ttr;
         if self.burials.wanted.contains(&id) {
             // By NOT_FOUND the worker learns that the job is not its own any more.
             self.change_state(id, State::Ready, None);
-            self.serve(now);
             return None;
         }
         self.change_state(id, State::Reserved { by, until }, None);

@@ -133,7 +133,7 @@ impl Engine {
 
     /// Notes that a job with a limit has moved. If it is ready, it is put into the queue of
     /// its key. If the limit is reached now, the first jobs of the key leave the ready
-    /// queues; if it no longer is, they come back, and the caller serves.
+    /// queues; if it no longer is, they come back.
     pub(super) fn limit_job(
         &mut self,
         limit: &Limit,

@@ -19,7 +19,7 @@ mod unique;
 
 use super::job::{Job, QueueEntry, State};
 use super::stats::seconds;
-use super::{Change, Engine, JobId, Owner, StoredJob, Time};
+use super::{Change, Engine, JobId, Owner, StoredJob};
 use crate::protocol::{Limit, OptionStats};
 use concurrency::JobsByKey;
 use unique::UniqueKeys;
@@ -109,10 +109,10 @@ impl Engine {
     /// Ends what the clock ends, until this many steps are done: a job expires, or the key
     /// of a deleted one is free. No job is given to a connection that waits before it is
     /// sure that nothing else has to be deleted.
-    pub(super) fn end(&mut self, now: Time, most_steps: usize) {
+    pub(super) fn end(&mut self, most_steps: usize) {
         while self.effects.steps < most_steps
             && let Some(&(at, id)) = self.clock.ends.first()
-            && at <= now
+            && at <= self.now
         {
             if let Some(stored) = self.forget_key(id) {
                 self.effects.steps += 1;
@@ -121,13 +121,13 @@ impl Engine {
                 let job = self.jobs.get(id).expect("it has a tombstone, or exists");
                 self.tubes[job.tube].expired += 1;
                 self.counts.totals.expired += 1;
-                self.delete_job(id, now);
+                self.delete_job(id);
             }
         }
     }
 
     /// What `list-jobs` shows of the options of a job.
-    pub(super) fn option_stats(&self, job: &Job, now: Time) -> Option<Box<OptionStats>> {
+    pub(super) fn option_stats(&self, job: &Job) -> Option<Box<OptionStats>> {
         let details = job.details.as_deref()?;
         let options = details.options.as_deref()?;
         let tries = options.tries.unwrap_or(0);
@@ -137,7 +137,7 @@ impl Engine {
                 .limit()
                 .map_or(0, |limit| self.keys.limited[&limit.key].free()),
             tries_left: tries.saturating_sub(details.failed_tries),
-            expires_in: job.expires_at().map(|at| seconds(at.since(now))),
+            expires_in: job.expires_at().map(|at| seconds(at.since(self.now))),
         }))
     }
 }

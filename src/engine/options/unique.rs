@@ -6,7 +6,7 @@
 
 use crate::engine::job::{Job, JobFields, OPTIONS_OVERHEAD};
 use crate::engine::slab::TubeIndex;
-use crate::engine::{Change, Engine, Owner, StoredJob, StoredState, Time};
+use crate::engine::{Change, Engine, Owner, StoredJob, StoredState};
 use crate::protocol::command::Put;
 use crate::protocol::{Body, JobId, Key, PutOptions, Reply, Seconds, TubeName, Unique};
 use std::collections::BTreeMap;
@@ -50,7 +50,7 @@ fn memory(tube: &TubeName, unique: &Unique) -> u64 {
 
 impl Engine {
     /// Leaves a tombstone of a job that is deleted, for as long as its key stays taken.
-    pub(in crate::engine) fn leave_tombstone(&mut self, id: JobId, job: &Job, now: Time) {
+    pub(in crate::engine) fn leave_tombstone(&mut self, id: JobId, job: &Job) {
         if let Some(unique) = job.unique()
             && unique.taken_for > Seconds(0)
         {
@@ -59,7 +59,7 @@ impl Engine {
                     id,
                     ttr: Seconds(1),
                     state: StoredState::Deleted {
-                        until: now + unique.taken_for,
+                        until: self.now + unique.taken_for,
                     },
                     ..JobFields::default()
                 },
@@ -124,7 +124,6 @@ impl Engine {
         &mut self,
         put: &Put,
         tube: TubeIndex,
-        now: Time,
     ) -> Option<Reply> {
         let id = self.holder(put, tube)?;
         let Some(job) = self.jobs.get_mut(id) else {
@@ -137,7 +136,6 @@ impl Engine {
             let after = job.queue_entry();
             self.move_job(id, Some(before), Some(after));
             self.record(Change::Update(id));
-            self.serve(now);
         }
         let priority = is_sooner.then_some(put.priority);
         let state = before.state.name();
