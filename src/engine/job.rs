@@ -1,26 +1,10 @@
 //! A job in memory, and a job as the binlog stores it.
 
 use super::slab::{ConnectionIndex, TubeIndex};
-use super::{Shift, Time};
+use super::{Shift, Time, memory};
 use crate::protocol::{
     Body, Counters, JobId, JobState, Limit, Priority, PutOptions, Seconds, TubeName, Unique,
 };
-
-/// What a job takes beside its body and its options, in bytes, as `max_memory`
-/// counts it.
-pub const JOB_OVERHEAD: u64 = 200;
-
-/// What the options of a job take without the text of its keys, in bytes, as
-/// `max_memory` counts it. A key that is taken after the delete of its job takes
-/// as much.
-pub const OPTIONS_OVERHEAD: u64 = 400;
-
-/// What a job takes with a body of this length on the wire and these options, in bytes, as
-/// `max_memory` counts it.
-pub fn memory(body: u64, options: Option<&PutOptions>) -> u64 {
-    let keys_len = options.map(|options| options.keys_len() as u64);
-    JOB_OVERHEAD + body + keys_len.map_or(0, |len| OPTIONS_OVERHEAD + len)
-}
 
 /// A job in memory. It must be small, because a server may hold millions.
 pub struct Job {
@@ -145,7 +129,7 @@ impl Job {
 
     /// The memory that the job takes, in bytes, as `max_memory` counts it.
     pub fn memory(&self) -> u64 {
-        memory(self.body.wire().len() as u64, self.options())
+        memory::of_job(self.body.wire().len(), self.options())
     }
 
     pub fn stored_state(&self) -> StoredState {

@@ -7,9 +7,6 @@ use std::collections::btree_map::{BTreeMap, Entry};
 /// How many ids share a page.
 const PAGE: u64 = 32;
 
-/// What a page takes beside its jobs, in bytes.
-pub const PAGE_OVERHEAD: u64 = 130;
-
 /// All jobs. Ids are given in sequence, so in a long queue a job costs its own 64 bytes and
 /// two or three for its page; with an allocation for each job, and its entry in an ordered
 /// map, it would cost 65 more. A page of which most jobs are deleted has room only for those
@@ -131,11 +128,11 @@ impl Jobs {
         jobs.filter(move |&(other, _)| other != id)
     }
 
-    /// What the pages with jobs take beside these, in bytes.
-    pub fn memory(&self) -> u64 {
+    /// How many pages have jobs.
+    pub fn page_count(&self) -> u64 {
         let newest = self.pages.last_key_value();
         let empty = usize::from(newest.is_some_and(|(_, page)| page.jobs.is_empty()));
-        (self.pages.len() - empty) as u64 * PAGE_OVERHEAD
+        (self.pages.len() - empty) as u64
     }
 }
 
@@ -184,7 +181,7 @@ mod tests {
             assert!(jobs.remove(id).is_some());
             assert!(jobs.get(id).is_none());
         }
-        assert_eq!(jobs.memory(), 0);
+        assert_eq!(jobs.page_count(), 0);
     }
 
     /// Clients could use up ids by puts that are refused.
@@ -196,7 +193,7 @@ mod tests {
             pages.map(|page| page.jobs.capacity()).collect()
         };
         assert_eq!(capacities(&jobs)[..99], [1; 99]);
-        assert_eq!(jobs.memory(), 100 * PAGE_OVERHEAD);
+        assert_eq!(jobs.page_count(), 100);
         jobs = self::jobs(&(0..1000).collect::<Vec<_>>());
         assert!(capacities(&jobs).into_iter().all(|capacity| capacity == 32));
         for id in (0..1000).filter(|id| id % 16 != 5) {

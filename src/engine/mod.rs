@@ -45,6 +45,7 @@ mod connection;
 mod counts;
 mod job;
 mod jobs;
+mod memory;
 mod options;
 mod ready;
 mod slab;
@@ -72,11 +73,6 @@ use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
 use tube::{DEFAULT, Order, Tube, TubesByName};
 use wheel::Wheel;
-
-/// What each tube that a connection watches beside its first one takes, in
-/// bytes, as `max_memory` counts it. A connection that waits is in the queues of
-/// all tubes that it watches.
-const WATCH_OVERHEAD: u64 = 40;
 
 /// How many jobs or tubes are changed in one time slice, at most.
 const SLICE: usize = 1000;
@@ -180,8 +176,8 @@ pub struct Engine {
     clock: Clock,
     /// Where the counted things happen.
     counts: Counts,
-    /// What jobs, tubes other than `default`, watches and keys of deleted jobs
-    /// take, in bytes, as [`Config::max_memory`] counts it.
+    /// What jobs, tubes other than `default`, watches and tombstones take: see `memory.rs`,
+    /// which adds the rest.
     memory: u64,
     /// The time of the present call.
     now: Time,
@@ -204,7 +200,8 @@ pub struct Outside {
     pub clock_shift: Shift,
     /// While this is set, the engine refuses new jobs.
     pub draining: bool,
-    /// Whether the caller refuses puts because the disk is full, for `list-server-stats`.
+    /// Whether the disk has no room for the request that is executed next, be it a put or a
+    /// pause; or, for `list-server-stats`, whether puts are refused now.
     pub disk_is_full: bool,
     /// How many jobs or tubes may change in one time slice, where the caller has room for
     /// the records of so few only.
@@ -338,7 +335,7 @@ impl Engine {
             watched.shrink_to(watched.len() * 2);
         }
         self.tubes[tube].watching -= 1;
-        self.memory -= WATCH_OVERHEAD;
+        self.memory -= memory::WATCH;
         self.remove_tube_if_unused(tube);
     }
 
@@ -468,29 +465,6 @@ impl Engine {
             options: details.options,
             body: job.body.clone(),
         })
-    }
-
-    /// What all of it takes, as [`Config::max_memory`] counts it: a job as `memory` in
-    /// `job.rs` says, its page as in `jobs.rs`, a tube as in `tube.rs`, a watch as
-    /// [`WATCH_OVERHEAD`], and the keys as in `options`. This is the only sum of them.
-    pub fn memory(&self) -> u64 {
-        self.memory + self.jobs.memory() + self.keys.memory()
-    }
-
-    /// Whether this many more bytes are within the limit, together with what the
-    /// caller holds.
-    pub fn has_memory_for(&self, bytes: u64) -> bool {
-        let limit = self.config.max_memory.unwrap_or(u64::MAX);
-        self.memory() + self.outside.memory + bytes <= limit
-    }
-
-    /// How many bytes replies may take that clients perhaps do not read: what is left of
-    /// the limit, and a sixteenth beyond it, so that there are lists when jobs have filled
-    /// the memory.
-    pub fn room_for_replies(&self) -> u64 {
-        let limit = self.config.max_memory.unwrap_or(u64::MAX);
-        let used = self.memory() + self.outside.memory;
-        limit.saturating_add(limit / 16).saturating_sub(used)
     }
 
     /// The index of a connection, if it is still there.

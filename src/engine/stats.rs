@@ -7,10 +7,10 @@
 
 use super::connection::Connection;
 use super::counts::JobCounts;
-use super::job::{JOB_OVERHEAD, Job, State};
+use super::job::{Job, State};
 use super::slab::ConnectionIndex;
 use super::tube::{Pause, Tube};
-use super::{Engine, SLICE};
+use super::{Engine, SLICE, memory};
 use crate::protocol::command::{self, ListJobs};
 use crate::protocol::document::TubeNames;
 use crate::protocol::{
@@ -81,7 +81,7 @@ impl Engine {
         let share = self.config.max_memory.unwrap_or(u64::MAX) / 64;
         let body = share.min(self.config.max_job_size.into());
         match () {
-            () if !self.has_memory_for(JOB_OVERHEAD + body) => 3,
+            () if !self.has_memory_for(memory::JOB + body) => 3,
             () if self.outside.disk_is_full => 2,
             () if self.outside.draining => 1,
             () => 0,

@@ -5,7 +5,7 @@ use super::counts::JobCounts;
 use super::job::restored_at;
 use super::ready::ReadyQueue;
 use super::slab::{ConnectionIndex, TubeIndex};
-use super::{Change, Engine, Owner, Time};
+use super::{Change, Engine, Owner, Time, memory};
 use crate::protocol::document::TubeNames;
 use crate::protocol::{JobId, Priority, Seconds, TubeName};
 use std::collections::{BTreeMap, BTreeSet};
@@ -126,10 +126,6 @@ impl Tube {
 /// The tube `default`, which is created first.
 pub const DEFAULT: TubeIndex = TubeIndex::new(0);
 
-/// What a tube takes in memory besides its name, in bytes. It has up to five
-/// collections, and most of them take 200 bytes for their first members.
-pub const TUBE_OVERHEAD: u64 = 1200;
-
 /// The tubes by their names.
 #[derive(Default)]
 pub struct TubesByName {
@@ -162,7 +158,7 @@ impl Engine {
         names.indices.insert(name.clone(), index);
         names.list.push(name.clone());
         if index != DEFAULT {
-            self.memory += name.as_str().len() as u64 + TUBE_OVERHEAD;
+            self.memory += name.as_str().len() as u64 + memory::TUBE;
         }
         index
     }
@@ -208,7 +204,7 @@ impl Engine {
         let names = &mut self.tubes_by_name;
         names.indices.remove(&tube.name);
         names.list.swap_remove(tube.position);
-        self.memory -= tube.name.as_str().len() as u64 + TUBE_OVERHEAD;
+        self.memory -= tube.name.as_str().len() as u64 + memory::TUBE;
         if let Some(moved) = names.list.get(tube.position) {
             self.tubes[names.indices[moved]].position = tube.position;
         }

@@ -118,7 +118,8 @@ pub enum Command {
     /// Replies: `KICKED`, `NOT_FOUND`.
     KickJob(JobId),
     /// `pause-tube <tube> <delay>`: for this long, `reserve` takes no job of this
-    /// tube. Replies: `PAUSED`, `NOT_FOUND`, `OUT_OF_MEMORY`.
+    /// tube. Replies: `PAUSED`, `NOT_FOUND`, or `OUT_OF_MEMORY` if the disk has no room for
+    /// a new pause.
     PauseTube(TubeName, Seconds),
 
     /// `stats`: the server, with beanstalkd's keys and no other, because some clients
@@ -169,9 +170,6 @@ pub enum Command {
     /// A `put` with something else after its numbers, or a `pause-tube` with a name that
     /// no tube can have: it is counted, and then refused with `BAD_FORMAT`.
     Malformed,
-    /// A `pause-tube` when the disk has no room for a new pause: `OUT_OF_MEMORY` if it would
-    /// begin one.
-    PauseWithoutRoom(TubeName, Seconds),
 }
 
 /// What a reserve asks for.

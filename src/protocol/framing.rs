@@ -49,8 +49,7 @@ pub enum NoBody {
     TooBig,
     /// The bytes do not end in CR LF: `EXPECTED_CRLF`.
     NoCrlf,
-    /// There was no room for the body, in memory or on the disk:
-    /// `OUT_OF_MEMORY`.
+    /// There was no room for the body: `OUT_OF_MEMORY`.
     NoRoom,
 }
 

@@ -7,8 +7,7 @@ use super::outbox::{SEND_BYTES, memory, size};
 use super::shared::{Guarded, SLICE_STEPS, Shared};
 use crate::binlog::Lsn;
 use crate::engine::{ConnectionId, Outcome, Time};
-use crate::protocol::framing::NoBody;
-use crate::protocol::{Command, Reply, Request};
+use crate::protocol::{Reply, Request};
 use crate::sync::Ordering;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -44,6 +43,8 @@ pub struct Batch {
     pub gathers: usize,
     /// Up to where the binlog must be durable before the replies are sent.
     needed: Option<Lsn>,
+    /// Whether there is no room for the request that comes next, because the disk is full.
+    disk_is_full: bool,
     /// Whether bytes have been read, or many replies sent, since the list of hang-ups was
     /// last looked at for these requests.
     pub is_fresh: bool,
@@ -137,16 +138,7 @@ impl Batch {
     fn await_room(&mut self, len: u64, shared: &Shared) {
         shared.await_disk_space();
         let binlog = shared.binlog.as_ref().expect("it lacks the room");
-        if !binlog.make_room(len, &|work| shared.with_jobs(work)) {
-            let request = &mut self.requests[0];
-            *request = match request {
-                // By now another client may have paused the tube, or it is gone.
-                Request::Command(counted, Command::PauseTube(tube, length)) => {
-                    Request::Command(*counted, Command::PauseWithoutRoom(tube.clone(), *length))
-                }
-                _ => Request::Body(Err(NoBody::NoRoom)),
-            };
-        }
+        self.disk_is_full = !binlog.make_room(len, &|work| shared.with_jobs(work));
     }
 
     /// Whether its memory should be freed when the client is silent.
@@ -178,7 +170,9 @@ impl Batch {
             let Some(request) = self.requests.pop_front() else {
                 break;
             };
-            if let Some(len) = shared.lacks_room_for(state, id, &request) {
+            if !self.disk_is_full
+                && let Some(len) = shared.lacks_room_for(state, id, &request)
+            {
                 self.requests.push_front(request);
                 return Next::AwaitRoom(len);
             }
@@ -189,6 +183,7 @@ impl Batch {
             }
             // No two requests have the same time, so what they do has an order.
             now = now + Duration::from_nanos(1);
+            state.engine.outside.disk_is_full = std::mem::take(&mut self.disk_is_full);
             let outcome = shared.execute_and_append(state, id, request, now);
             match outcome {
                 Outcome::Reply(reply) => {

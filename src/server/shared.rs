@@ -198,7 +198,9 @@ impl Shared {
         request: Request,
         now: Time,
     ) -> Outcome {
-        if let (Request::Command(_, Command::Stats), Some(binlog)) = (&request, &self.binlog) {
+        if let (Request::Command(_, Command::ListServerStats), Some(binlog)) =
+            (&request, &self.binlog)
+        {
             state.engine.outside.disk_is_full = binlog.refuses_puts();
         }
         let outcome = state.engine.execute(id, request, now);

@@ -43,38 +43,35 @@ impl Model {
     pub fn body(&mut self, client: Client, bytes: &str) {
         let incoming = self.client(client).incoming.take();
         let used = self.client(client).used.clone();
-        let incoming = incoming.expect("an awaited body");
-        let needed = match &incoming {
-            Incoming::TooBig => None,
-            Incoming::Job(job, size) => {
-                Some(size + 2 + JOB_OVERHEAD + self.needed_for(&job.options))
-            }
-        };
-        let reply = match incoming {
+        let reply = match incoming.expect("an awaited body") {
             Incoming::TooBig => "JOB_TOO_BIG".into(),
-            Incoming::Job(job, _)
-                if self.is_spread_too_far(&job.options, &used)
-                    || !self.has_room(needed.unwrap_or(0)) =>
-            {
-                "OUT_OF_MEMORY".into()
-            }
-            Incoming::Job(..) if self.disk_is_full => "OUT_OF_MEMORY".into(),
-            Incoming::Job(..) if !bytes.ends_with("\r\n") => "EXPECTED_CRLF".into(),
-            Incoming::Job(..) if self.draining => "DRAINING".into(),
-            Incoming::Job(job, size) => match self.inserted_before(&job, &used) {
-                Some(reply) => reply,
-                None if self.is_full(&used) => {
-                    self.refused_by_tubes += 1;
-                    self.tube(&used).unwrap().refused += 1;
-                    self.said.push((client, "OUT_OF_MEMORY".into()));
-                    return;
-                }
-                None if !self.has_room_for_key(&job.options, &used) => "OUT_OF_MEMORY".into(),
-                None => self.insert(*job, size, &used, bytes),
-            },
+            Incoming::Job(job, size) => self.job(*job, size, &used, bytes),
         };
-        self.refused += u64::from(["OUT_OF_MEMORY", "DRAINING"].contains(&&*reply));
+        if reply == "OUT_OF_MEMORY" && self.is_full(&used) {
+            self.refused_by_tubes += 1;
+            self.tube(&used).unwrap().refused += 1;
+        } else if ["OUT_OF_MEMORY", "DRAINING"].contains(&&*reply) {
+            self.refused += 1;
+        }
         self.said.push((client, reply));
+    }
+
+    /// What becomes of a job, now that these bytes have come.
+    fn job(&mut self, job: Job, size: usize, tube: &str, bytes: &str) -> String {
+        let has_memory = self.has_room(size + 2 + JOB_OVERHEAD + job.options.memory());
+        if !has_memory || self.is_spread_too_far(&job.options, tube) || self.disk_is_full {
+            "OUT_OF_MEMORY".into()
+        } else if !bytes.ends_with("\r\n") {
+            "EXPECTED_CRLF".into()
+        } else if self.draining {
+            "DRAINING".into()
+        } else if let Some(reply) = self.inserted_before(&job, tube) {
+            reply
+        } else if self.is_full(tube) || !self.has_room_for_key(&job.options, tube) {
+            "OUT_OF_MEMORY".into()
+        } else {
+            self.insert(job, size, tube, bytes)
+        }
     }
 
     fn is_full(&self, tube: &str) -> bool {

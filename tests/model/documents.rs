@@ -59,7 +59,7 @@ impl Model {
         let needed = JOB_OVERHEAD + share.min(self.max_job_size);
         let refusal = match () {
             () if !self.has_room(needed) => 3,
-            () if self.disk_is_said_full => 2,
+            () if self.disk_is_full => 2,
             () if self.draining => 1,
             () => 0,
         };

@@ -46,7 +46,7 @@ pub struct Model {
     pub max_jobs_per_tube: Option<usize>,
     /// How much of the memory the buffers of clients take.
     pub memory_outside: usize,
-    /// The disk has no room for the next body.
+    /// The disk has no room for the next body or pause.
     pub disk_is_full: bool,
     pub jobs: Vec<Job>,
     pub last_id: u64,
@@ -68,8 +68,6 @@ pub struct Model {
     refused: u64,
     refused_by_tubes: u64,
     expired: u64,
-    /// `stats` says that puts are refused because the disk is full.
-    pub disk_is_said_full: bool,
     timeouts: u64,
     jobs_ever: u64,
     /// The replies, each with its client, until they are taken.

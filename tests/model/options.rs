@@ -71,7 +71,7 @@ impl Options {
         !has_key && tries.is_none() && expires_after.is_none()
     }
 
-    fn memory(&self) -> usize {
+    pub(super) fn memory(&self) -> usize {
         let unique = self.unique.iter().map(|(key, _)| key.len());
         let keys = unique.chain(self.limit.iter().map(|(key, _)| key.len()));
         if self.is_empty() {
@@ -259,17 +259,6 @@ impl Model {
         options.unique.as_ref().is_none_or(|(key, _)| {
             self.memory_of_keys() + OPTIONS_OVERHEAD + tube.len() + key.len() <= most
         })
-    }
-
-    /// What the options of a job that is to be put need.
-    pub(super) fn needed_for(&self, options: &Options) -> usize {
-        let limit = options.limit.as_ref().map(|(key, _)| key);
-        let mut limits = self
-            .jobs
-            .iter()
-            .filter_map(|job| job.options.limit.as_ref());
-        let is_new = limit.is_some_and(|key| !limits.any(|(one, _)| one == key));
-        options.memory() + if is_new { LIMIT_OVERHEAD } else { 0 }
     }
 
     /// What list-jobs shows of the options.

@@ -100,10 +100,7 @@ impl Engine {
             Command::PeekDelayed => self.peek(self.used_tube(by).delayed.first()?.1)?,
             Command::PeekBuried => self.peek(self.used_tube(by).buried.first()?.1)?,
             Command::KickJob(id) => self.kick_job(id)?,
-            Command::PauseWithoutRoom(tube, _) if self.is_unpaused(&tube) => Reply::OutOfMemory,
-            Command::PauseTube(tube, length) | Command::PauseWithoutRoom(tube, length) => {
-                self.pause_tube(&tube, length)?
-            }
+            Command::PauseTube(tube, length) => self.pause_tube(&tube, length)?,
             Command::Malformed => Reply::BadFormat,
             Command::Stats => self.stats(),
             Command::ListServerStats => self.list_server_stats(),

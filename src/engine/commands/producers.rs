@@ -1,8 +1,8 @@
 //! What producers say: `put` and `use`.
 
-use crate::engine::job::{Details, Job, State, memory};
+use crate::engine::job::{Details, Job, State};
 use crate::engine::slab::{ConnectionIndex, TubeIndex};
-use crate::engine::{Change, ConnectionId, Engine, Outcome};
+use crate::engine::{Change, ConnectionId, Engine, Outcome, memory};
 use crate::protocol::command::Put;
 use crate::protocol::framing::NoBody;
 use crate::protocol::{Body, JobId, Reply, Seconds, TubeName};
@@ -24,33 +24,33 @@ impl Engine {
     /// is room for it on the disk.
     pub fn body_becomes_job(&self, id: ConnectionId) -> bool {
         let connection = self.find(id).map(|by| &self.connections[by]);
-        connection.is_some_and(|connection| {
-            let Some((_, put)) = &connection.incoming else {
-                return false;
-            };
-            let refusal = self.refusal(put, connection.used, None);
-            let is_new = self.holder(put, connection.used).is_none();
-            let has_place = !self.is_full(connection.used);
-            let has_room = self.has_room_for_key(put, connection.used);
-            refusal.is_none() && is_new && has_place && has_room
+        connection.is_some_and(|connection| match &connection.incoming {
+            Some((_, put)) => {
+                let is_refused = self.refusal(put, connection.used, None).is_some();
+                !is_refused && self.holder(put, connection.used).is_none()
+            }
+            None => false,
         })
     }
 
-    /// Why a put is refused, if it is: the first reason here is the reply.
-    /// The framer has decided what its bytes are. A body for which the
-    /// disk has no room comes here as [`NoBody::NoRoom`].
+    /// Why a put is refused, if it is: the first reason here is the reply. The framer has
+    /// decided what its bytes are. If its key is taken, it needs no place in its tube.
     fn refusal(&self, put: &Put, tube: TubeIndex, no_body: Option<NoBody>) -> Option<Reply> {
-        let options = put.options.as_ref();
+        let options = put.options.as_deref();
         let limit = options.and_then(|options| options.limit.as_ref());
-        let is_spread_too_far = limit.is_some_and(|limit| self.is_spread_too_far(limit, tube));
+        let has_memory = self.has_memory_for(memory::of_job(put.size as usize + 2, options))
+            && !limit.is_some_and(|limit| self.is_spread_too_far(limit, tube));
         match no_body {
             Some(NoBody::TooBig) => Some(Reply::JobTooBig),
-            _ if is_spread_too_far || !self.has_memory_for(self.needed_for(put)) => {
-                Some(Reply::OutOfMemory)
-            }
+            _ if !has_memory => Some(Reply::OutOfMemory),
             Some(NoBody::NoRoom) => Some(Reply::OutOfMemory),
             Some(NoBody::NoCrlf) => Some(Reply::ExpectedCrlf),
-            None => self.outside.draining.then_some(Reply::Draining),
+            None if self.outside.draining => Some(Reply::Draining),
+            None => {
+                let has_place = !self.is_full(tube) && self.has_room_for_key(put, tube);
+                let is_refused = !has_place && self.holder(put, tube).is_none();
+                is_refused.then_some(Reply::OutOfMemory)
+            }
         }
     }
 
@@ -58,14 +58,6 @@ impl Engine {
     fn is_full(&self, tube: TubeIndex) -> bool {
         let most = self.config.max_jobs_per_tube;
         most.is_some_and(|most| self.tubes[tube].jobs.sum() >= most.get())
-    }
-
-    /// The memory that the job of a put takes.
-    pub(in crate::engine) fn needed_for(&self, put: &Put) -> u64 {
-        let options = put.options.as_deref();
-        let limit = options.and_then(|options| options.limit.as_ref());
-        let limit = limit.map_or(0, |limit| self.keys.needed_for(limit));
-        memory(u64::from(put.size) + 2, options) + limit
     }
 
     /// What becomes of a put, now that its body has come.
@@ -76,13 +68,22 @@ impl Engine {
             // The line named a size above the limit, so it got no id.
             return Reply::JobTooBig;
         };
-        match (self.refusal(&put, tube, body.as_ref().err().copied()), body) {
+        let no_room = self.outside.disk_is_full.then_some(NoBody::NoRoom);
+        let no_body = body.as_ref().err().copied().or(no_room);
+        match (self.refusal(&put, tube, no_body), body) {
             (None, Ok(body)) => self.insert(tube, id, put, body),
             (refusal, body) => {
                 self.effects.unneeded_bodies.extend(body);
                 let reply = refusal.expect("what is no body is refused");
-                let is_of_server = matches!(reply, Reply::OutOfMemory | Reply::Draining);
-                self.counts.totals.refused += u64::from(is_of_server);
+                match reply {
+                    // Other tubes go on, so it is not the server that refuses.
+                    Reply::OutOfMemory if self.is_full(tube) => {
+                        self.counts.totals.refused_by_tubes += 1;
+                        self.tubes[tube].refused += 1;
+                    }
+                    Reply::OutOfMemory | Reply::Draining => self.counts.totals.refused += 1,
+                    _ => {}
+                }
                 reply
             }
         }
@@ -94,18 +95,6 @@ impl Engine {
         if let Some(reply) = self.inserted_before(&put, tube) {
             self.effects.unneeded_bodies.push(body);
             return reply;
-        }
-        // Other tubes go on, so it is not the server that refuses.
-        if self.is_full(tube) {
-            self.effects.unneeded_bodies.push(body);
-            self.counts.totals.refused_by_tubes += 1;
-            self.tubes[tube].refused += 1;
-            return Reply::OutOfMemory;
-        }
-        if !self.has_room_for_key(&put, tube) {
-            self.effects.unneeded_bodies.push(body);
-            self.counts.totals.refused += 1;
-            return Reply::OutOfMemory;
         }
         let state = match put.delay {
             Seconds(0) => State::Ready,

@@ -4,7 +4,7 @@
 use crate::engine::connection::{MAX_WATCHED, Unfinished, WATCHED_FREELY};
 use crate::engine::job::{Job, Lengths, State};
 use crate::engine::slab::ConnectionIndex;
-use crate::engine::{Change, Engine, Outcome, WATCH_OVERHEAD};
+use crate::engine::{Change, Engine, Outcome, memory};
 use crate::protocol::command::Ask;
 use crate::protocol::{Event, JobId, Priority, Reply, Seconds, TubeName};
 
@@ -152,13 +152,13 @@ impl Engine {
             return Reply::Watching(count);
         }
         let is_free = tube.is_some() && count <= WATCHED_FREELY;
-        if count >= MAX_WATCHED || !is_free && !self.has_memory_for(WATCH_OVERHEAD) {
+        if count >= MAX_WATCHED || !is_free && !self.has_memory_for(memory::WATCH) {
             return Reply::OutOfMemory;
         }
         let tube = self.find_or_make_tube(&name);
         self.connections[by].watched.push(tube);
         self.tubes[tube].watching += 1;
-        self.memory += WATCH_OVERHEAD;
+        self.memory += memory::WATCH;
         Reply::Watching(count + 1)
     }
 

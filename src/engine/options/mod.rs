@@ -20,7 +20,7 @@ mod unique;
 use super::job::{Job, QueueEntry, State};
 use super::stats::seconds;
 use super::{Change, Engine, JobId, Owner, StoredJob};
-use crate::protocol::{Limit, OptionStats};
+use crate::protocol::OptionStats;
 use concurrency::JobsByKey;
 use unique::UniqueKeys;
 
@@ -32,15 +32,9 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// What the keys with a limit take, in bytes.
-    pub fn memory(&self) -> u64 {
-        self.limited.len() as u64 * LIMIT_OVERHEAD
-    }
-
-    /// What the first job with this limit takes in addition, in bytes.
-    pub fn needed_for(&self, limit: &Limit) -> u64 {
-        let is_new = !self.limited.contains_key(&limit.key);
-        u64::from(is_new) * LIMIT_OVERHEAD
+    /// How many keys have a limit.
+    pub fn limited_count(&self) -> u64 {
+        self.limited.len() as u64
     }
 
     /// What is left of a deleted job while its key is taken.
@@ -58,9 +52,6 @@ impl Keys {
         self.unique.tombstones.len()
     }
 }
-
-/// What a key with a limit takes in addition, in bytes, however many jobs have it.
-const LIMIT_OVERHEAD: u64 = 1000;
 
 impl Engine {
     /// Lets go of a job with options before it moves: `leave` finds it where it would be
@@ -139,37 +130,5 @@ impl Engine {
             tries_left: tries.saturating_sub(details.failed_tries),
             expires_in: job.expires_at().map(|at| seconds(at.since(self.now))),
         }))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use crate::engine::jobs::PAGE_OVERHEAD;
-    use crate::engine::{Config, Engine, Time};
-    use crate::protocol::{Command, Framer, Request};
-
-    #[test]
-    fn a_job_takes_the_memory_that_its_put_needed() {
-        let mut engine = Engine::new(Config::new(100), Time::default());
-        let id = engine.connect();
-        let mut needed = PAGE_OVERHEAD;
-        for options in [
-            "",
-            " try:3",
-            " idp:key",
-            " con:key",
-            " con:key:2",
-            " idp:another con:other:5 try:1",
-        ] {
-            let text = format!("put 0 0 60 0{options}\r\n\r\n");
-            let (mut framer, mut input) = (Framer::new(100), text.as_bytes());
-            while let Some(request) = framer.next(&mut input) {
-                if let Request::Command(_, Command::Put(put)) = &request {
-                    needed += engine.needed_for(put);
-                }
-                engine.execute(id, request, Time::default());
-            }
-            assert_eq!(engine.memory(), needed, "{options}");
-        }
     }
 }

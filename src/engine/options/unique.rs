@@ -4,9 +4,9 @@
 //! A tombstone has the id of its deleted job until the key is free. In the binlog it
 //! replaces the job.
 
-use crate::engine::job::{Job, JobFields, OPTIONS_OVERHEAD};
+use crate::engine::job::{Job, JobFields};
 use crate::engine::slab::TubeIndex;
-use crate::engine::{Change, Engine, Owner, StoredJob, StoredState};
+use crate::engine::{Change, Engine, Owner, StoredJob, StoredState, memory};
 use crate::protocol::command::Put;
 use crate::protocol::{Body, JobId, Key, PutOptions, Reply, Seconds, TubeName, Unique};
 use std::collections::BTreeMap;
@@ -28,7 +28,7 @@ impl UniqueKeys {
     pub fn take(&mut self, tube: &TubeName, unique: &Unique, id: JobId) {
         let name = (tube.clone(), unique.key.clone());
         if self.holders.insert(name, id).is_none() {
-            self.memory += memory(tube, unique);
+            self.memory += memory::of_key(tube, unique);
         }
     }
 
@@ -37,15 +37,9 @@ impl UniqueKeys {
         let name = (tube.clone(), unique.key.clone());
         if self.holders.get(&name) == Some(&id) {
             self.holders.remove(&name);
-            self.memory -= memory(tube, unique);
+            self.memory -= memory::of_key(tube, unique);
         }
     }
-}
-
-/// What a key that is taken needs, and so what a tombstone takes, in bytes: its tube may be
-/// gone, so the name counts here. That is never more than the job took.
-fn memory(tube: &TubeName, unique: &Unique) -> u64 {
-    OPTIONS_OVERHEAD + (tube.as_str().len() + unique.key.as_str().len()) as u64
 }
 
 impl Engine {
@@ -78,7 +72,7 @@ impl Engine {
         if let Some((unique, until)) = stored.taken_key() {
             let id = stored.fields.id;
             self.keys.unique.take(&stored.tube, unique, id);
-            self.memory += memory(&stored.tube, unique);
+            self.memory += memory::of_key(&stored.tube, unique);
             self.clock.ends.insert((until, id));
             self.keys.unique.tombstones.insert(id, Box::new(stored));
             self.set_timer(Owner::Ends);
@@ -89,7 +83,7 @@ impl Engine {
     pub(in crate::engine) fn forget_key(&mut self, id: JobId) -> Option<StoredJob> {
         let stored = *self.keys.unique.tombstones.remove(&id)?;
         let (unique, until) = stored.taken_key()?;
-        self.memory -= memory(&stored.tube, unique);
+        self.memory -= memory::of_key(&stored.tube, unique);
         self.clock.ends.remove(&(until, id));
         self.keys.unique.free(&stored.tube, unique, id);
         Some(stored)
@@ -112,7 +106,7 @@ impl Engine {
         options
             .and_then(|options| options.unique.as_ref())
             .is_none_or(|unique| {
-                let needed = memory(&self.tubes[tube].name, unique);
+                let needed = memory::of_key(&self.tubes[tube].name, unique);
                 let most = self.config.max_memory.unwrap_or(u64::MAX) / 4;
                 self.keys.unique.memory + needed <= most
             })

@@ -5,7 +5,7 @@ use super::{Event, see};
 use crate::binlog::Jobs;
 use crate::engine::{Change, Config, ConnectionId, Outcome, StoredJob, StoredPause, Time};
 use crate::protocol::framing::NoBody;
-use crate::protocol::{Command, JobId, Reply, Request, TubeName};
+use crate::protocol::{JobId, Reply, Request, TubeName};
 use std::ops::{Deref, DerefMut};
 
 pub type Real = crate::engine::Engine;
@@ -96,8 +96,6 @@ pub enum Asked {
     Line,
     /// A body, or why there is none.
     Body(Option<NoBody>),
-    /// The line of a pause when the disk has no room for a new one.
-    NoRoom,
     Quit,
     /// A time slice more for the last line.
     Continue,
@@ -107,7 +105,6 @@ impl Asked {
     fn of(request: &Request) -> Asked {
         match request {
             Request::Continue => Asked::Continue,
-            Request::Command(_, Command::PauseWithoutRoom(..)) => Asked::NoRoom,
             Request::Body(body) => Asked::Body(body.as_ref().err().copied()),
             _ => Asked::Line,
         }

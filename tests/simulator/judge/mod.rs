@@ -85,7 +85,6 @@ struct Judge {
     is_stopping: bool,
     has_stopped: bool,
     segment_size: u64,
-    max_memory: Option<u64>,
     /// Clients that are silent are closed.
     has_timeout: bool,
     /// Clients that read nothing are closed as well. That happens where sockets
@@ -176,7 +175,6 @@ pub fn begin(legacy: &mut Legacy, engine: &Engine, next_id: JobId, now: Time, pl
         is_stopping: false,
         has_stopped: false,
         segment_size: plan.segment_size,
-        max_memory: plan.max_memory,
         has_timeout: plan.idle_timeout.is_some(),
         is_narrow: plan.room < NARROW,
         max_connections: plan.max_connections,
@@ -325,7 +323,7 @@ impl Judge {
                 let number = self.links[&id.0];
                 self.pass_time(now);
                 self.the_first_request_is_served_in_time(number);
-                self.no_put_is_refused_that_has_room(number, &asked);
+                self.no_put_is_refused_that_has_room(number, &done);
                 let line = self.execute(number, asked, &done);
                 let reply = match outcome {
                     Outcome::Reply(reply) => Some((number, reply)),
@@ -390,7 +388,7 @@ impl Judge {
     fn execute(&mut self, number: usize, asked: Asked, done: &Done<'_>) -> Option<(u64, String)> {
         self.order_burials(done);
         self.model.memory_outside = done.engine.outside.memory as usize;
-        self.model.disk_is_said_full = done.engine.outside.disk_is_full;
+        self.model.disk_is_full = done.engine.outside.disk_is_full;
         let caller = &mut self.callers[number];
         caller.asked_at = Some(threads::steps());
         if matches!(asked, Asked::Continue) {
@@ -403,13 +401,10 @@ impl Judge {
             Asked::Continue => {}
             Asked::Quit => caller.is_done = true,
             Asked::Body(refused) => {
-                self.model.disk_is_full = refused == Some(NoBody::NoRoom);
+                self.model.disk_is_full |= refused == Some(NoBody::NoRoom);
                 self.model.body(client, &said);
             }
-            Asked::Line | Asked::NoRoom => {
-                self.model.disk_is_full = matches!(asked, Asked::NoRoom);
-                self.model.line(client, &said);
-            }
+            Asked::Line => self.model.line(client, &said),
         }
         Some((at, said))
     }

@@ -1,11 +1,10 @@
 //! What must hold: each rule is a function that panics where it does not. When it is
 //! asked, `Judge::see` says.
 
-use super::engine::{Asked, Done};
+use super::engine::Done;
 use super::told::{Expected, normal, replies, text};
 use super::{Caller, Judge};
 use crate::engine::ConnectionId;
-use crate::protocol::framing::NoBody;
 use crate::protocol::{JobId, Reply};
 use crate::simulator::naive::{self, State};
 use crate::simulator::stream::Peer;
@@ -103,12 +102,12 @@ impl Judge {
         );
     }
 
-    pub fn no_put_is_refused_that_has_room(&self, number: usize, asked: &Asked) {
-        let is_body = matches!(asked, Asked::Body(Some(NoBody::NoRoom)));
-        if !matches!(asked, Asked::NoRoom) && (!is_body || self.max_memory.is_some()) {
+    pub fn no_put_is_refused_that_has_room(&self, number: usize, done: &Done<'_>) {
+        let caller = &self.callers[number];
+        let asks_whether = |(_, line): &(u64, String)| line == "list-server-stats";
+        if !done.engine.outside.disk_is_full || caller.said.front().is_some_and(asks_whether) {
             return;
         }
-        let caller = &self.callers[number];
         let bodies = self.model.jobs.iter().map(|job| job.body.len() + OVERHEAD);
         let live = bodies.sum::<usize>() as u64;
         let put = caller.said.front().map_or(0, |(_, body)| body.len()) + OVERHEAD;
