@@ -248,6 +248,15 @@ struct Waiting {
     unserved: BTreeSet<(Order, TubeIndex)>,
 }
 
+impl Waiting {
+    /// Notes that this tube may have a job for a connection that waits. That one gets it when
+    /// all collections are consistent again: see `serve`.
+    fn note(&mut self, index: TubeIndex, tube: &Tube) {
+        let first = tube.first_to_serve();
+        self.unserved.extend(first.map(|(order, _)| (order, index)));
+    }
+}
+
 impl Engine {
     /// An engine with the tube `default` and nothing else.
     pub fn new(config: Config, now: Time) -> Engine {

@@ -212,7 +212,7 @@ impl Engine {
                 let reply = self.reserve(id, connection, with_stats);
                 self.answer_waiting(connection, reply);
             }
-            self.note_unserved(tube);
+            self.waiting.note(tube, &self.tubes[tube]);
         }
     }
 
@@ -220,15 +220,6 @@ impl Engine {
     /// them, no other connection may reserve.
     pub(super) fn has_unserved(&self) -> bool {
         !self.waiting.unserved.is_empty()
-    }
-
-    /// Notes that this tube may have a job for a connection that waits. It gets the job when
-    /// all collections are consistent again: see [`serve`](Self::serve).
-    pub(super) fn note_unserved(&mut self, tube: TubeIndex) {
-        let first = self.tubes[tube].first_to_serve();
-        self.waiting
-            .unserved
-            .extend(first.map(|(order, _)| (order, tube)));
     }
 
     /// Puts a connection last in the queues of all tubes that it watches.
@@ -303,7 +294,7 @@ impl Engine {
         match entry.state {
             State::Ready => {
                 self.tubes[entry.tube].ready.insert(entry.priority, id);
-                self.note_unserved(entry.tube);
+                self.waiting.note(entry.tube, &self.tubes[entry.tube]);
             }
             State::Delayed { .. } => {
                 self.change_first(id, entry, true);

@@ -224,11 +224,11 @@ pub const COUNTED: usize = 22;
 #[rustfmt::skip]
 const COMMANDS: &[(&str, Option<usize>, Arguments)] = &[
     ("put ", Some(0), put),
+    ("delete ", Some(7), |rest| id(rest).map(Command::Delete)),
     ("reserve-with-timeout ", Some(6), |rest| Some(reserve(timeout(rest)?, false))),
     ("reserve-with-stats", None, reserve_with_stats),
     ("reserve-job ", None, |rest| id(rest).map(Command::ReserveJob)),
     ("reserve", Some(5), |rest| nothing(rest, reserve(None, false))),
-    ("delete ", Some(7), |rest| id(rest).map(Command::Delete)),
     ("release ", Some(8), release),
     ("touch ", Some(14), |rest| id(rest).map(Command::Touch)),
     ("bury ", Some(12), bury),

@@ -97,6 +97,6 @@ impl Engine {
             let name = tube.name.clone();
             self.record(Change::Pause(name));
         }
-        self.note_unserved(index);
+        self.waiting.note(index, &self.tubes[index]);
     }
 }

@@ -51,8 +51,8 @@ impl Engine {
     }
 
     pub(super) fn reserve_job(&mut self, by: ConnectionIndex, id: JobId) -> Option<Reply> {
-        let holder = self.jobs.get(id)?.state.holder();
-        if holder.is_some() || self.is_at_limit(id) {
+        let job = self.jobs.get(id)?;
+        if job.state.holder().is_some() || self.places_free(job) == 0 {
             return None;
         }
         self.count_as_worker(by);

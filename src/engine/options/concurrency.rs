@@ -11,9 +11,10 @@
 //! these are. So that it never costs much, the jobs of a key may be in a limited
 //! number of tubes.
 
-use crate::engine::job::{Job, QueueEntry, State};
+use crate::engine::job::{Job, QueueEntry};
 use crate::engine::ready::ReadyQueue;
 use crate::engine::slab::TubeIndex;
+use crate::engine::tube::Tube;
 use crate::engine::{Engine, JobId};
 use crate::protocol::{Key, Limit, Priority};
 use std::collections::BTreeMap;
@@ -45,24 +46,32 @@ struct KeyQueue {
 }
 
 impl JobsOfKey {
-    /// A job with this limit is in this tube.
-    fn add(&mut self, tube: TubeIndex, limit: &Limit) {
-        *self.limits.entry(limit.most).or_default() += 1;
-        self.queues.entry(tube).or_default().jobs += 1;
-    }
-
-    /// Undoes [`add`](Self::add), when the job is deleted.
-    fn remove(&mut self, tube: TubeIndex, limit: &Limit) {
-        let jobs = self.limits.get_mut(&limit.most).expect("the job was there");
-        *jobs -= 1;
-        if *jobs == 0 {
-            self.limits.remove(&limit.most);
+    /// Counts a job with this limit that has moved. It is new if it comes from nowhere, and
+    /// deleted if it goes nowhere.
+    pub fn count(&mut self, limit: &Limit, from: Option<QueueEntry>, to: Option<QueueEntry>) {
+        match (from, to) {
+            (None, Some(new)) => {
+                *self.limits.entry(limit.most).or_default() += 1;
+                self.queues.entry(new.tube).or_default().jobs += 1;
+            }
+            (Some(old), None) => {
+                let jobs = self.limits.get_mut(&limit.most).expect("the job was there");
+                *jobs -= 1;
+                if *jobs == 0 {
+                    self.limits.remove(&limit.most);
+                }
+                let queue = self.queues.get_mut(&old.tube).expect("the job was there");
+                queue.jobs -= 1;
+                if queue.jobs == 0 {
+                    self.queues.remove(&old.tube);
+                }
+            }
+            _ => {}
         }
-        let queue = self.queues.get_mut(&tube).expect("the job was there");
-        queue.jobs -= 1;
-        if queue.jobs == 0 {
-            self.queues.remove(&tube);
-        }
+        let is_reserved = |entry: Option<QueueEntry>| {
+            usize::from(entry.is_some_and(|entry| entry.state.holder().is_some()))
+        };
+        self.reserved = self.reserved + is_reserved(to) - is_reserved(from);
     }
 
     /// The ready jobs in a tube that has jobs of the key.
@@ -71,8 +80,41 @@ impl JobsOfKey {
         &mut queue.expect("the tube has jobs of the key").ready
     }
 
+    /// Puts a job that is among the ready ones of its tube into the queue of the key.
+    pub fn insert(&mut self, id: JobId, entry: QueueEntry, tube: &mut Tube) {
+        let (is_at_limit, queue) = (self.is_at_limit(), self.ready(entry.tube));
+        let before = queue.first();
+        queue.insert(entry.priority, id);
+        let is_first = queue.first() == Some((entry.priority, id));
+        if is_at_limit || !is_first {
+            tube.ready.remove(entry.priority, id);
+        }
+        if is_first {
+            let firsts = tube.firsts(is_at_limit);
+            before.inspect(|&(priority, id)| firsts.remove(priority, id));
+            firsts.insert(entry.priority, id);
+        }
+    }
+
+    /// Undoes [`insert`](Self::insert): the job is among the ready ones of its tube, as if it
+    /// had no limit.
+    pub fn remove(&mut self, id: JobId, entry: QueueEntry, tube: &mut Tube) {
+        let (is_at_limit, queue) = (self.is_at_limit(), self.ready(entry.tube));
+        let was_first = queue.first() == Some((entry.priority, id));
+        queue.remove(entry.priority, id);
+        if was_first && is_at_limit {
+            tube.passed_over.remove(entry.priority, id);
+        }
+        if is_at_limit || !was_first {
+            tube.ready.insert(entry.priority, id);
+        }
+        if was_first && let Some((priority, id)) = queue.first() {
+            tube.firsts(is_at_limit).insert(priority, id);
+        }
+    }
+
     /// The first ready job in each tube.
-    fn firsts(&self) -> impl Iterator<Item = (TubeIndex, Priority, JobId)> {
+    pub fn firsts(&self) -> impl Iterator<Item = (TubeIndex, Priority, JobId)> {
         let first = |(&tube, queue): (&TubeIndex, &KeyQueue)| {
             let (priority, id) = queue.ready.first()?;
             Some((tube, priority, id))
@@ -86,8 +128,12 @@ impl JobsOfKey {
         u64::from(most).saturating_sub(self.reserved as u64)
     }
 
-    fn is_at_limit(&self) -> bool {
+    pub fn is_at_limit(&self) -> bool {
         self.free() == 0
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.limits.is_empty()
     }
 }
 
@@ -95,106 +141,14 @@ impl Engine {
     /// Whether a job with this limit may not be put into this tube, because jobs
     /// with its key are in very many others.
     pub(in crate::engine) fn is_spread_too_far(&self, limit: &Limit, tube: TubeIndex) -> bool {
-        self.keys
-            .limited
-            .get(&limit.key)
-            .is_some_and(|jobs| jobs.queues.len() >= MAX_TUBES && !jobs.queues.contains_key(&tube))
+        let jobs = self.keys.limited.get(&limit.key);
+        jobs.is_some_and(|jobs| jobs.queues.len() >= MAX_TUBES && !jobs.queues.contains_key(&tube))
     }
 
-    /// Whether this job cannot be reserved now because of its limit.
-    pub(in crate::engine) fn is_at_limit(&self, id: JobId) -> bool {
-        let limit = self.jobs.get(id).and_then(Job::limit);
-        limit.is_some_and(|limit| self.keys.limited[&limit.key].is_at_limit())
-    }
-
-    /// Puts a ready job with a limit, which is in the queue of its key, among the ready jobs
-    /// of its tube, as if it had no limit.
-    pub(super) fn give_back(&mut self, key: &Key, id: JobId, entry: QueueEntry) {
-        let QueueEntry { tube, priority, .. } = entry;
-        let jobs = self
-            .keys
-            .limited
-            .get_mut(key)
-            .expect("the job has this key");
-        let (there, is_at_limit) = (&mut self.tubes[tube], jobs.is_at_limit());
-        let queue = jobs.ready(tube);
-        let was_first = queue.first() == Some((priority, id));
-        queue.remove(priority, id);
-        let next = queue.first().filter(|_| was_first);
-        if was_first && is_at_limit {
-            there.passed_over.remove(priority, id);
-        }
-        if is_at_limit || !was_first {
-            there.ready.insert(priority, id);
-        }
-        let firsts = there.firsts(is_at_limit);
-        next.inspect(|&(priority, id)| firsts.insert(priority, id));
-    }
-
-    /// Notes that a job with a limit has moved. If it is ready, it is put into the queue of
-    /// its key. If the limit is reached now, the first jobs of the key leave the ready
-    /// queues; if it no longer is, they come back.
-    pub(super) fn limit_job(
-        &mut self,
-        limit: &Limit,
-        id: JobId,
-        from: Option<QueueEntry>,
-        to: Option<QueueEntry>,
-    ) {
-        let jobs = self.keys.limited.entry(limit.key.clone()).or_default();
-        let was_at_limit = jobs.is_at_limit();
-        match (from, to) {
-            (None, Some(new)) => jobs.add(new.tube, limit),
-            (Some(old), None) => jobs.remove(old.tube, limit),
-            _ => {}
-        }
-        let is_reserved = |entry: Option<QueueEntry>| {
-            usize::from(entry.is_some_and(|entry| entry.state.holder().is_some()))
-        };
-        jobs.reserved = jobs.reserved + is_reserved(to) - is_reserved(from);
-        let is_at_limit = jobs.is_at_limit();
-        if jobs.limits.is_empty() {
-            self.keys.limited.remove(&limit.key);
-            return;
-        }
-        if was_at_limit != is_at_limit {
-            for (index, priority, id) in jobs.firsts() {
-                self.effects.steps += 1;
-                let tube = &mut self.tubes[index];
-                let (from, to) = if is_at_limit {
-                    (&mut tube.ready, &mut tube.passed_over)
-                } else {
-                    (&mut tube.passed_over, &mut tube.ready)
-                };
-                from.remove(priority, id);
-                to.insert(priority, id);
-                let first = tube.first_to_serve();
-                self.waiting
-                    .unserved
-                    .extend(first.map(|(order, _)| (order, index)));
-            }
-        }
-        if let Some(QueueEntry {
-            state: State::Ready,
-            tube,
-            priority,
-            ..
-        }) = to
-        {
-            let (there, queue) = (&mut self.tubes[tube], jobs.ready(tube));
-            let before = queue.first();
-            queue.insert(priority, id);
-            let is_first = queue.first() == Some((priority, id));
-            if is_at_limit || !is_first {
-                there.ready.remove(priority, id);
-            }
-            if is_first {
-                let firsts = there.firsts(is_at_limit);
-                before.inspect(|&(priority, id)| firsts.remove(priority, id));
-                if is_at_limit {
-                    firsts.insert(priority, id);
-                }
-            }
-        }
+    /// How many more jobs with the key of this one may be reserved now, or any number if it
+    /// has no limit.
+    pub(in crate::engine) fn places_free(&self, job: &Job) -> u64 {
+        let limit = job.limit();
+        limit.map_or(u64::MAX, |limit| self.keys.limited[&limit.key].free())
     }
 }

@@ -61,14 +61,15 @@ impl Engine {
     #[inline(never)]
     pub(super) fn untie(&mut self, id: JobId, from: Option<QueueEntry>) {
         let job = self.jobs.get(id).expect("the job exists");
-        let limit = job.limit().map(|limit| limit.key.clone());
         if let Some(at) = job.end() {
             self.clock.ends.remove(&(at, id));
         }
-        if let (Some(key), Some(entry)) = (limit, from)
-            && entry.state == State::Ready
+        if let (Some(limit), Some(from)) = (job.limit(), from)
+            && from.state == State::Ready
         {
-            self.give_back(&key, id, entry);
+            let jobs = self.keys.limited.get_mut(&limit.key);
+            let jobs = jobs.expect("the job has this key");
+            jobs.remove(id, from, &mut self.tubes[from.tube]);
         }
     }
 
@@ -78,8 +79,6 @@ impl Engine {
     #[inline(never)]
     pub(super) fn tie(&mut self, id: JobId, from: Option<QueueEntry>, to: Option<QueueEntry>) {
         let job = self.jobs.get(id).expect("the job exists");
-        let may_expire = |to: QueueEntry| matches!(to.state, State::Ready | State::Delayed { .. });
-        let expires_at = job.expires_at().filter(|_| to.is_some_and(may_expire));
         if let Some(unique) = job.unique() {
             let tube = &self.tubes[job.tube].name;
             match (from, to) {
@@ -88,10 +87,35 @@ impl Engine {
                 _ => {}
             }
         }
-        if let Some(limit) = job.limit().cloned() {
-            self.limit_job(&limit, id, from, to);
+        if let Some(limit) = job.limit() {
+            let jobs = self.keys.limited.entry(limit.key.clone()).or_default();
+            let was_at_limit = jobs.is_at_limit();
+            jobs.count(limit, from, to);
+            // If the limit is reached now, the first jobs of the key leave the ready queues. If
+            // it no longer is, they come back.
+            let is_at_limit = jobs.is_at_limit();
+            if was_at_limit != is_at_limit {
+                for (index, priority, id) in jobs.firsts() {
+                    self.effects.steps += 1;
+                    let tube = &mut self.tubes[index];
+                    tube.firsts(was_at_limit).remove(priority, id);
+                    tube.firsts(is_at_limit).insert(priority, id);
+                    self.waiting.note(index, tube);
+                }
+            }
+            if let Some(to) = to
+                && to.state == State::Ready
+            {
+                jobs.insert(id, to, &mut self.tubes[to.tube]);
+            }
+            if jobs.is_empty() {
+                self.keys.limited.remove(&limit.key);
+            }
         }
-        if let Some(at) = expires_at {
+        let may_expire = |to: QueueEntry| matches!(to.state, State::Ready | State::Delayed { .. });
+        if let Some(at) = job.expires_at()
+            && to.is_some_and(may_expire)
+        {
             self.clock.ends.insert((at, id));
             self.set_timer(Owner::Ends);
         }
@@ -124,9 +148,7 @@ impl Engine {
         let tries = options.tries.unwrap_or(0);
         Some(Box::new(OptionStats {
             options: options.clone(),
-            free: job
-                .limit()
-                .map_or(0, |limit| self.keys.limited[&limit.key].free()),
+            free: self.places_free(job),
             tries_left: tries.saturating_sub(details.failed_tries),
             expires_in: job.expires_at().map(|at| seconds(at.since(self.now))),
         }))
