@@ -7,13 +7,32 @@ use crate::protocol::{JobState, Priority};
 /// Ready jobs with a smaller priority count as urgent.
 const NOT_URGENT: Priority = Priority(1024);
 
-/// All that is counted.
+/// What there is now, and what has happened since the server started.
 #[derive(Default)]
 pub struct Counts {
     /// The jobs of all tubes.
     pub jobs: JobCounts,
-    pub connections: ConnectionCounts,
-    pub totals: Totals,
+    /// Connections that have sent a well-formed put within the size limit.
+    pub producers: usize,
+    /// Connections that have sent a reserve, or got a job by `reserve-job`.
+    pub workers: usize,
+    /// Connections that wait in a `reserve`.
+    pub waiting: usize,
+    /// Commands given, in the order of `stats`. Lines that cannot be read are not
+    /// counted.
+    pub commands: [u64; COUNTED],
+    /// How often a job's time to run ended.
+    pub timeouts: u64,
+    /// Jobs put.
+    pub total_jobs: u64,
+    /// Connections accepted.
+    pub total_connections: u64,
+    /// Jobs deleted because their time was over.
+    pub expired: u64,
+    /// Puts refused because the server takes no job now, or not this one.
+    pub refused: u64,
+    /// Puts refused because their tube had as many jobs as it may have.
+    pub refused_by_tubes: u64,
 }
 
 /// How many jobs are in which state.
@@ -38,36 +57,4 @@ impl JobCounts {
     pub fn sum(&self) -> usize {
         self.by_state.iter().sum()
     }
-}
-
-/// What has happened since the server started.
-#[derive(Default)]
-pub struct Totals {
-    /// Commands given, in the order of `stats`. Lines that cannot be read are not
-    /// counted.
-    pub commands: [u64; COUNTED],
-    /// How often a job's time to run ended.
-    pub timeouts: u64,
-    /// Jobs put.
-    pub jobs: u64,
-    /// Connections accepted.
-    pub connections: u64,
-    /// Jobs deleted because their time was over.
-    pub expired: u64,
-    /// Puts refused because the server takes no job now, or not this one.
-    pub refused: u64,
-    /// Puts refused because their tube had as many jobs as it may have.
-    pub refused_by_tubes: u64,
-}
-
-/// How many connections are producers, how many are workers, and how many wait,
-/// now.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ConnectionCounts {
-    /// Those that have sent a well-formed put within the size limit.
-    pub producers: usize,
-    /// Those that have sent a reserve, or got a job by `reserve-job`.
-    pub workers: usize,
-    /// Those that wait in a `reserve`.
-    pub waiting: usize,
 }

@@ -122,11 +122,6 @@ impl Job {
         self.options()?.limit.as_ref()
     }
 
-    /// The lengths of its keys together, in bytes; `None` if it has no options.
-    pub fn keys_len(&self) -> Option<usize> {
-        Some(self.options()?.keys_len())
-    }
-
     /// The memory that the job takes, in bytes, as `max_memory` counts it.
     pub fn memory(&self) -> u64 {
         memory::of_job(self.body.wire().len(), self.options())
@@ -203,14 +198,20 @@ pub(super) fn restored_at(time: Time, latest: Time, now: Time) -> Time {
     }
 }
 
+impl Lengths {
+    pub(super) fn of(tube: &TubeName, options: Option<&PutOptions>, body: &Body) -> Lengths {
+        Lengths {
+            tube: tube.as_str().len(),
+            keys: options.map(PutOptions::keys_len),
+            body: body.wire().len(),
+        }
+    }
+}
+
 impl StoredJob {
     /// The lengths of its tube's name, its keys and its body.
     pub fn lengths(&self) -> Lengths {
-        Lengths {
-            tube: self.tube.as_str().len(),
-            keys: self.options.as_ref().map(|options| options.keys_len()),
-            body: self.body.wire().len(),
-        }
+        Lengths::of(&self.tube, self.options.as_deref(), &self.body)
     }
 
     /// Whether it is a tombstone: only its key is left.

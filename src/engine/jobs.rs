@@ -19,7 +19,6 @@ pub struct Jobs {
     /// jobs, and stays when it is empty: otherwise each job on a server with empty queues
     /// would allocate it.
     newest: u64,
-    pub len: usize,
 }
 
 /// The jobs whose id / 32 is the number of the page.
@@ -83,14 +82,12 @@ impl Jobs {
         let position = page.position(id).expect_err("the id is not in use");
         page.jobs.insert(position, job);
         page.ids |= bit(id);
-        self.len += 1;
     }
 
     pub fn remove(&mut self, id: JobId) -> Option<Job> {
         let page = self.pages.get_mut(&(id.0 / PAGE))?;
         let job = page.jobs.remove(page.position(id).ok()?);
         page.ids &= !bit(id);
-        self.len -= 1;
         if page.jobs.len() * 2 <= page.jobs.capacity() && id.0 / PAGE != self.newest {
             self.trim(id.0 / PAGE);
         }

@@ -43,7 +43,7 @@ impl Engine {
     /// What all of it takes. This is the only sum of it. (That a put makes a page or a key
     /// with a limit is not asked for in advance.)
     pub fn memory(&self) -> u64 {
-        self.memory + self.jobs.page_count() * PAGE + self.keys.limited_count() * LIMIT
+        self.memory + self.jobs.page_count() * PAGE + self.keys.limited.len() as u64 * LIMIT
     }
 
     /// Whether this many more bytes are within the limit, together with what the

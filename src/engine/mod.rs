@@ -62,7 +62,7 @@ pub use job::{JobFields, Lengths, StoredJob, StoredState};
 pub use time::{Shift, Time};
 pub use tube::StoredPause;
 
-use crate::protocol::{Body, JobId, Reply, TubeName};
+use crate::protocol::{Body, JobId, Reply, Seconds, TubeName};
 use connection::Connection;
 use counts::Counts;
 use job::{Details, Job, State};
@@ -272,8 +272,8 @@ impl Engine {
 
     /// A new connection: it uses `default` and watches it.
     pub fn connect(&mut self) -> ConnectionId {
-        self.counts.totals.connections += 1;
-        let id = ConnectionId(self.counts.totals.connections);
+        self.counts.total_connections += 1;
+        let id = ConnectionId(self.counts.total_connections);
         let connection = Connection {
             id,
             used: DEFAULT,
@@ -326,8 +326,8 @@ impl Engine {
         self.clock
             .wheel
             .clear(Owner::Connection(index), &mut connection.timer);
-        self.counts.connections.producers -= usize::from(connection.puts > 0);
-        self.counts.connections.workers -= usize::from(connection.is_worker);
+        self.counts.producers -= usize::from(connection.puts > 0);
+        self.counts.workers -= usize::from(connection.is_worker);
         self.tubes[connection.watched[0]].watching -= 1;
         self.remove_tube_if_unused(connection.watched[0]);
         self.tubes[connection.used].using -= 1;
@@ -378,7 +378,7 @@ impl Engine {
 
     /// How many jobs there are.
     pub fn job_count(&self) -> usize {
-        self.jobs.len
+        self.counts.jobs.sum()
     }
 
     /// Brings back a job of an earlier run, before anybody is connected. Its id
@@ -456,7 +456,7 @@ impl Engine {
     /// still taken; `None` if there is neither.
     pub fn stored(&self, id: JobId) -> Option<StoredJob> {
         let Some(job) = self.jobs.get(id) else {
-            return self.keys.tombstone(id).cloned();
+            return self.keys.unique.tombstones.get(&id).cloned();
         };
         let details = job.details.as_deref().cloned().unwrap_or_default();
         Some(StoredJob {
@@ -476,6 +476,16 @@ impl Engine {
         })
     }
 
+    /// The state of a job with this delay, from now on.
+    fn delayed_for(&self, delay: Seconds) -> State {
+        match delay {
+            Seconds(0) => State::Ready,
+            delay => State::Delayed {
+                until: self.now + delay,
+            },
+        }
+    }
+
     /// The index of a connection, if it is still there.
     fn find(&self, id: ConnectionId) -> Option<ConnectionIndex> {
         self.connections.find(id.0)
@@ -483,6 +493,6 @@ impl Engine {
 
     /// How many keys of deleted jobs are still taken.
     pub fn tombstone_count(&self) -> usize {
-        self.keys.tombstone_count()
+        self.keys.unique.tombstones.len()
     }
 }

@@ -38,21 +38,18 @@ impl Engine {
     pub(super) fn stats(&self) -> Reply {
         let [mut document, mut state] = <[Document; 2]>::default();
         add_jobs(&mut document, &self.counts.jobs);
-        for (name, count) in command::counted()
-            .into_iter()
-            .zip(self.counts.totals.commands)
-        {
+        for (name, count) in command::counted().into_iter().zip(self.counts.commands) {
             document.add_number(&["cmd-", name].concat(), count);
         }
-        document.add_number("job-timeouts", self.counts.totals.timeouts);
-        document.add_number("total-jobs", self.counts.totals.jobs);
+        document.add_number("job-timeouts", self.counts.timeouts);
+        document.add_number("total-jobs", self.counts.total_jobs);
         document.add_number("max-job-size", self.config.max_job_size);
         document.add("current-tubes", self.tubes_by_name.list.len());
         document.add("current-connections", self.connections.len());
-        document.add("current-producers", self.counts.connections.producers);
-        document.add("current-workers", self.counts.connections.workers);
-        document.add("current-waiting", self.counts.connections.waiting);
-        document.add_number("total-connections", self.counts.totals.connections);
+        document.add("current-producers", self.counts.producers);
+        document.add("current-workers", self.counts.workers);
+        document.add("current-waiting", self.counts.waiting);
+        document.add_number("total-connections", self.counts.total_connections);
         state.add("draining", self.outside.draining);
         Reply::ServerStats(Box::new([document, state]))
     }
@@ -62,12 +59,12 @@ impl Engine {
     pub(super) fn list_server_stats(&self) -> Reply {
         let mut facts = Document::default();
         facts.add_number("put-refusal", self.put_refusal());
-        facts.add_number("puts-refused", self.counts.totals.refused);
+        facts.add_number("puts-refused", self.counts.refused);
         facts.add_number("max-jobs-per-tube", self.max_jobs_per_tube());
-        facts.add_number("puts-refused-by-tubes", self.counts.totals.refused_by_tubes);
-        facts.add_number("jobs-expired", self.counts.totals.expired);
+        facts.add_number("puts-refused-by-tubes", self.counts.refused_by_tubes);
+        facts.add_number("jobs-expired", self.counts.expired);
         facts.add_number("idempotency-keys-taken", self.tombstone_count() as u64);
-        facts.add_number("unique-keys-memory", self.keys.unique_memory());
+        facts.add_number("unique-keys-memory", self.keys.unique.memory);
         facts.add_number("memory-used", self.memory() + self.outside.memory);
         facts.add_number("max-memory", self.config.max_memory.unwrap_or(0));
         Reply::MoreServerStats(facts)
@@ -149,7 +146,7 @@ impl Engine {
                 && list.state.is_none_or(|state| job.state.name() == state)
         };
         let most = self.at_once(list.count, SLICE);
-        let mut items = Vec::with_capacity(most.min(self.jobs.len));
+        let mut items = Vec::with_capacity(most.min(self.job_count()));
         let mut others = self.jobs.from(list.from);
         for (id, job) in others.by_ref().take(SLICE) {
             self.effects.steps += 1;

@@ -116,7 +116,7 @@ impl Engine {
             && let Some(&(until, id)) = self.connections[index].reserved.first()
             && until <= self.now
         {
-            self.counts.totals.timeouts += 1;
+            self.counts.timeouts += 1;
             self.fail_try(id, Some(Event::Timeout));
         }
     }
@@ -236,7 +236,7 @@ impl Engine {
             self.tubes[tube].waiting.insert(order, index);
         }
         self.effects.steps += connection.watched.len();
-        self.counts.connections.waiting += 1;
+        self.counts.waiting += 1;
         self.set_timer(Owner::Connection(index));
     }
 
@@ -248,7 +248,7 @@ impl Engine {
             self.tubes[tube].waiting.remove(&wait.order);
         }
         self.effects.steps += connection.watched.len();
-        self.counts.connections.waiting -= 1;
+        self.counts.waiting -= 1;
         Some(wait)
     }
 

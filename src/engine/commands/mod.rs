@@ -31,7 +31,7 @@ impl Engine {
             Request::Command(place, command) => {
                 // Each well-formed command is counted, whether it succeeds or not.
                 if let Some(place) = place {
-                    self.counts.totals.commands[place] += 1;
+                    self.counts.commands[place] += 1;
                 }
                 let outcome = self.command(by, command);
                 outcome.unwrap_or(Outcome::Reply(Reply::NotFound))

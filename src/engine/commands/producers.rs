@@ -1,11 +1,11 @@
 //! What producers say: `put` and `use`.
 
-use crate::engine::job::{Details, Job, State};
+use crate::engine::job::{Details, Job};
 use crate::engine::slab::{ConnectionIndex, TubeIndex};
 use crate::engine::{Change, ConnectionId, Engine, Outcome, memory};
 use crate::protocol::command::Put;
 use crate::protocol::framing::NoBody;
-use crate::protocol::{Body, JobId, Reply, Seconds, TubeName};
+use crate::protocol::{Body, JobId, Reply, TubeName};
 
 impl Engine {
     /// The id is given now, before the body has come: a put that fails later
@@ -14,7 +14,7 @@ impl Engine {
         let id = JobId(self.next_id);
         self.next_id += 1;
         let connection = &mut self.connections[by];
-        self.counts.connections.producers += usize::from(connection.puts == 0);
+        self.counts.producers += usize::from(connection.puts == 0);
         connection.puts += 1;
         connection.incoming = Some((id, put));
         Outcome::AwaitBody
@@ -78,10 +78,10 @@ impl Engine {
                 match reply {
                     // Other tubes go on, so it is not the server that refuses.
                     Reply::OutOfMemory if self.is_full(tube) => {
-                        self.counts.totals.refused_by_tubes += 1;
+                        self.counts.refused_by_tubes += 1;
                         self.tubes[tube].refused += 1;
                     }
-                    Reply::OutOfMemory | Reply::Draining => self.counts.totals.refused += 1,
+                    Reply::OutOfMemory | Reply::Draining => self.counts.refused += 1,
                     _ => {}
                 }
                 reply
@@ -96,16 +96,10 @@ impl Engine {
             self.effects.unneeded_bodies.push(body);
             return reply;
         }
-        let state = match put.delay {
-            Seconds(0) => State::Ready,
-            delay => State::Delayed {
-                until: self.now + delay,
-            },
-        };
         let job = Job {
             body,
             created_at: self.now,
-            state,
+            state: self.delayed_for(put.delay),
             tube,
             priority: put.priority,
             delay: put.delay,
@@ -119,7 +113,7 @@ impl Engine {
         self.add(id, job);
         self.record(Change::Put(id));
         self.tubes[tube].total_jobs += 1;
-        self.counts.totals.jobs += 1;
+        self.counts.total_jobs += 1;
         Reply::Inserted(id)
     }
 

@@ -38,7 +38,7 @@ impl Engine {
 
     fn count_as_worker(&mut self, by: ConnectionIndex) {
         if !std::mem::replace(&mut self.connections[by].is_worker, true) {
-            self.counts.connections.workers += 1;
+            self.counts.workers += 1;
         }
     }
 
@@ -74,11 +74,8 @@ impl Engine {
         let job = self.remove(id).expect("the job exists");
         self.burials.wanted.remove(&id);
         self.leave_tombstone(id, &job);
-        let lengths = Lengths {
-            tube: self.tubes[job.tube].name.as_str().len(),
-            keys: job.keys_len(),
-            body: job.body.wire().len(),
-        };
+        let tube = &self.tubes[job.tube].name;
+        let lengths = Lengths::of(tube, job.options(), &job.body);
         self.record(Change::Delete(id, lengths));
         self.remove_tube_if_unused(job.tube);
         self.effects.unneeded_bodies.push(job.body);
@@ -94,12 +91,7 @@ impl Engine {
         let job = self.held_job(by, id)?;
         job.priority = priority;
         job.delay = delay;
-        let state = match delay {
-            Seconds(0) => State::Ready,
-            delay => State::Delayed {
-                until: self.now + delay,
-            },
-        };
+        let state = self.delayed_for(delay);
         self.change_state(id, state, Some(Event::Release));
         Some(Reply::Released)
     }

@@ -19,38 +19,16 @@ mod unique;
 
 use super::job::{Job, QueueEntry, State};
 use super::stats::seconds;
-use super::{Change, Engine, JobId, Owner, StoredJob};
+use super::{Change, Engine, JobId, Owner};
 use crate::protocol::OptionStats;
 use concurrency::JobsByKey;
 use unique::UniqueKeys;
 
-/// The keys of the options.
+/// The keys of the options. Only this folder changes them.
 #[derive(Default)]
 pub struct Keys {
-    limited: JobsByKey,
-    unique: UniqueKeys,
-}
-
-impl Keys {
-    /// How many keys have a limit.
-    pub fn limited_count(&self) -> u64 {
-        self.limited.len() as u64
-    }
-
-    /// What is left of a deleted job while its key is taken.
-    pub fn tombstone(&self, id: JobId) -> Option<&StoredJob> {
-        self.unique.tombstones.get(&id).map(|stored| &**stored)
-    }
-
-    /// What the unique keys take, in bytes.
-    pub fn unique_memory(&self) -> u64 {
-        self.unique.memory
-    }
-
-    /// How many keys of deleted jobs are still taken.
-    pub fn tombstone_count(&self) -> usize {
-        self.unique.tombstones.len()
-    }
+    pub limited: JobsByKey,
+    pub unique: UniqueKeys,
 }
 
 impl Engine {
@@ -135,7 +113,7 @@ impl Engine {
             } else {
                 let job = self.jobs.get(id).expect("it has a tombstone, or exists");
                 self.tubes[job.tube].expired += 1;
-                self.counts.totals.expired += 1;
+                self.counts.expired += 1;
                 self.delete_job(id);
             }
         }
