@@ -30,7 +30,7 @@
 //! come in there, and know nothing of the table above: see `options`.
 
 use super::connection::Wait;
-use super::job::{Job, QueueEntry, State};
+use super::job::{QueueEntry, State};
 use super::slab::{ConnectionIndex, TubeIndex};
 use super::{Change, Engine, JobId, Owner, Reply, Time};
 use crate::protocol::Event;
@@ -102,7 +102,7 @@ impl Engine {
         }
         while self.effects.steps < most_steps
             && let Some(&(until, id)) = self.tubes[index].delayed.first()
-            && Time::from_nanos(until) <= self.now
+            && until <= self.now
         {
             self.change_state(id, State::Ready, None);
         }
@@ -281,7 +281,12 @@ impl Engine {
         self.effects.steps += 1;
         match entry.state {
             State::Ready => self.tubes[entry.tube].ready.remove(entry.priority, id),
-            State::Delayed { .. } | State::Buried { .. } => self.change_first(id, entry, false),
+            State::Delayed { until } => {
+                self.tubes[entry.tube].delayed.remove(&(until, id));
+            }
+            State::Buried { order } => {
+                self.tubes[entry.tube].buried.remove(&(order, id));
+            }
             State::Reserved { by, until } => {
                 self.connections[by].reserved.remove(&(until, id));
             }
@@ -296,42 +301,19 @@ impl Engine {
                 self.tubes[entry.tube].ready.insert(entry.priority, id);
                 self.waiting.note(entry.tube, &self.tubes[entry.tube]);
             }
-            State::Delayed { .. } => {
-                self.change_first(id, entry, true);
+            State::Delayed { until } => {
+                self.tubes[entry.tube].delayed.insert((until, id));
                 self.set_timer(Owner::Tube(entry.tube));
             }
-            State::Buried { .. } => self.change_first(id, entry, true),
+            State::Buried { order } => {
+                self.tubes[entry.tube].buried.insert((order, id));
+            }
             State::Reserved { by, until } => {
                 self.connections[by].reserved.insert((until, id));
                 self.set_timer(Owner::Connection(by));
             }
         }
         self.count(entry, |n| *n += 1);
-    }
-
-    /// Adds a delayed or buried job to those of its tube, or takes it out. If it is the
-    /// first one of its page, it takes the place of the one that is first without it.
-    fn change_first(&mut self, id: JobId, entry: QueueEntry, is_added: bool) {
-        let is_like = |(_, job): &(JobId, &Job)| {
-            job.tube == entry.tube && job.state.name() == entry.state.name()
-        };
-        let others = self.jobs.neighbours(id).filter(is_like);
-        let other = others.map(|(id, job)| (job.state.order(), id)).min();
-        let first = (entry.state.order(), id);
-        if other.is_none_or(|other| first < other) {
-            let tube = &mut self.tubes[entry.tube];
-            let firsts = match entry.state {
-                State::Delayed { .. } => &mut tube.delayed,
-                _ => &mut tube.buried,
-            };
-            let (before, after) = if is_added {
-                (other, Some(first))
-            } else {
-                (Some(first), other)
-            };
-            before.map(|before| firsts.remove(&before));
-            firsts.extend(after);
-        }
     }
 
     /// The state of the next job that is buried.

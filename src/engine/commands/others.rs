@@ -40,12 +40,11 @@ impl Engine {
                 break;
             }
             let tube = self.used_tube(by);
-            let jobs = if kick.only_buried {
-                &tube.buried
-            } else {
-                &tube.delayed
+            let next = match kick.only_buried {
+                true => tube.buried.first().map(|&(_, id)| id),
+                false => tube.delayed.first().map(|&(_, id)| id),
             };
-            let Some(&(_, id)) = jobs.first() else {
+            let Some(id) = next else {
                 kick.left = 0;
                 break;
             };

@@ -45,8 +45,11 @@ impl Engine {
         if let (Some(limit), Some(from)) = (job.limit(), from)
             && from.state == State::Ready
         {
-            let jobs = self.keys.limited.get_mut(&limit.key);
-            let jobs = jobs.expect("the job has this key");
+            let jobs = self
+                .keys
+                .limited
+                .get_mut(&limit.key)
+                .expect("it has the job");
             jobs.remove(id, from, &mut self.tubes[from.tube]);
         }
     }
@@ -66,7 +69,14 @@ impl Engine {
             }
         }
         if let Some(limit) = job.limit() {
-            let jobs = self.keys.limited.entry(limit.key.clone()).or_default();
+            let jobs = match from {
+                None => self.keys.limited.entry(limit.key.clone()).or_default(),
+                Some(_) => self
+                    .keys
+                    .limited
+                    .get_mut(&limit.key)
+                    .expect("it has the job"),
+            };
             let was_at_limit = jobs.is_at_limit();
             jobs.count(limit, from, to);
             // If the limit is reached now, the first jobs of the key leave the ready queues. If
