@@ -12,7 +12,7 @@ use super::slab::ConnectionIndex;
 use super::tube::{Pause, Tube};
 use super::{Engine, SLICE, memory};
 use crate::protocol::command::{self, ListJobs};
-use crate::protocol::document::TubeNames;
+use crate::protocol::document::{LISTED_EACH, TubeNames};
 use crate::protocol::{
     ConnectionList, ConnectionStats, Document, JobId, JobList, JobStats, Priority, Reply, TubeName,
 };
@@ -24,10 +24,6 @@ const LISTED_AT_ONCE: usize = 100;
 /// How long a list of names may be that a client gets even if there is no room for replies,
 /// in bytes.
 const LISTED_FREELY: usize = 4 * 1024;
-
-/// For how many bytes of room a reply lists a job, a connection or a tube: what these take
-/// with long names, as the engine gives them and as text.
-const LISTED_EACH: u64 = 3000;
 
 impl Engine {
     /// The answer to `stats` in two parts. The server adds what only the process knows
@@ -128,7 +124,7 @@ impl Engine {
     /// How many items a reply lists, if this many are asked for: with little memory fewer,
     /// but at least one, so that a client which asks for part after part makes progress.
     fn at_once(&self, count: u64, most: usize) -> usize {
-        let room = self.room_for_replies() / LISTED_EACH;
+        let room = self.room_for_replies() / LISTED_EACH as u64;
         let most = usize::try_from(room.max(1)).map_or(most, |room| room.min(most));
         usize::try_from(count).map_or(most, |count| count.min(most))
     }

@@ -24,12 +24,6 @@ pub struct ConnectionStats {
 pub type ConnectionList = List<ConnectionStats>;
 
 impl ConnectionList {
-    /// About how much memory it takes, as it is and as text, in bytes.
-    pub fn memory(&self) -> usize {
-        let one = |one: &ConnectionStats| size_of::<ConnectionStats>() + 4 * one.facts.len() + 200;
-        self.items.iter().map(one).sum()
-    }
-
     pub(super) fn document(&self) -> Document {
         let facts = |connection: &ConnectionStats| {
             let mut facts = Document::default();

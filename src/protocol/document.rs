@@ -88,15 +88,22 @@ impl Document {
         list
     }
 
-    /// The bytes of a whole reply, with the keys of these documents.
+    /// Appends the keys of these documents, after their length.
     pub(super) fn encode(parts: &[Document], out: &mut Vec<u8>) {
-        let length: usize = parts.iter().map(Document::len).sum();
-        out.reserve_exact(length + 40);
-        write!(out, "OK {}\r\n---\n", length + 4).expect("a Vec takes all bytes");
+        begin(parts.iter().map(Document::len).sum(), out);
         parts.iter().for_each(|part| out.extend_from_slice(&part.0));
-        out.extend_from_slice(b"\r\n");
     }
 }
+
+/// Appends the length of a text of YAML, and the line before it.
+fn begin(length: usize, out: &mut Vec<u8>) {
+    out.reserve_exact(length + 40);
+    write!(out, " {}\r\n---\n", length + 4).expect("a Vec takes all bytes");
+}
+
+/// As how many bytes a job, a connection or a tube in a list counts: what these take with
+/// long names, as the engine gives them and as text.
+pub const LISTED_EACH: usize = 3000;
 
 /// A part of a list, in the order of the ids, and where the next part begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -178,23 +185,21 @@ impl TubeNames {
         self.bytes -= name.as_str().len();
     }
 
-    /// Appends the whole reply.
+    /// Appends a line for each, after their length.
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
-        out.reserve_exact(self.reply_len());
-        let lines = self.bytes + 3 * self.len();
-        write!(out, "OK {}\r\n---\n", 4 + lines).expect("a Vec takes all bytes");
+        begin(self.bytes + 3 * self.len(), out);
         for name in self.groups.iter().flat_map(|group| group.iter()) {
             out.extend_from_slice(b"- ");
             out.extend_from_slice(name.as_str().as_bytes());
             out.push(b'\n');
         }
-        out.extend_from_slice(b"\r\n");
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::Reply;
 
     fn names(numbers: impl IntoIterator<Item = usize>) -> TubeNames {
         let mut names = TubeNames::default();
@@ -212,7 +217,7 @@ mod tests {
         next.add("uptime", 9);
         next.add("draining", "false");
         let mut out = Vec::new();
-        Document::encode(&[document, next], &mut out);
+        Reply::ServerStats(Box::new([document, next])).encode(&mut out);
         let expected = "OK 50\r\n---\nhostname: \"a\\\"b\\\\c\"\nuptime: 9\n\
             draining: false\n\r\n";
         assert_eq!(out, expected.as_bytes());
@@ -239,7 +244,7 @@ mod tests {
     fn a_list_of_tubes_is_one_reply_with_its_length() {
         let list = names(0..150);
         let mut whole = Vec::new();
-        list.encode(&mut whole);
+        Reply::Tubes(list.clone()).encode(&mut whole);
         let expected: String = (0..150).map(|number| format!("- t{number}\n")).collect();
         let expected = format!("OK {}\r\n---\n{expected}\r\n", expected.len() + 4);
         assert_eq!(whole, expected.as_bytes());

@@ -111,10 +111,6 @@ impl JobStats {
     }
 }
 
-/// About how long the text of a job is without its options and names, in bytes. (While it
-/// is encoded, it is there twice.)
-const LINE: usize = 300;
-
 /// What `list-jobs` answers.
 pub type JobList = List<JobStats>;
 
@@ -131,26 +127,13 @@ impl JobList {
         };
         Document::list("jobs", self.items.iter().map(facts), self.next)
     }
-
-    /// About how much memory it takes, as it is and as text, in bytes.
-    pub fn memory(&self) -> usize {
-        let options = |job: &JobStats| {
-            let options = job.options.as_ref();
-            options.map_or(0, |stats| {
-                size_of::<OptionStats>() + 2 * (LINE / 2 + stats.options.keys_len())
-            })
-        };
-        let job = |job: &JobStats| {
-            size_of::<JobStats>() + 2 * (LINE + job.tube.as_str().len()) + options(job)
-        };
-        self.items.iter().map(job).sum()
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::options::PutOptions;
+    use crate::protocol::document::LISTED_EACH;
+    use crate::protocol::{PutOptions, Reply};
 
     fn job(id: u64) -> JobStats {
         JobStats {
@@ -172,7 +155,7 @@ mod tests {
 
     fn encoded(list: &JobList) -> String {
         let mut whole = Vec::new();
-        Document::encode(&[list.document()], &mut whole);
+        Reply::Jobs(Box::new(list.clone())).encode(&mut whole);
         String::from_utf8(whole).unwrap()
     }
 
@@ -214,29 +197,28 @@ mod tests {
 
     /// While it is encoded, its text is there twice.
     #[test]
-    fn the_memory_of_a_list_of_jobs_is_that_of_the_list_and_of_its_text() {
-        let mut jobs: Vec<_> = (0..1000).map(job).collect();
-        for with_options in [false, true] {
-            for job in jobs.iter_mut().filter(|_| with_options) {
-                job.tube = TubeName::parse(&[b'n'; 200]).unwrap();
-                job.options = Some(Box::new(OptionStats {
-                    options: PutOptions::parse(
-                        format!(" idp:{0}:31536000 con:{0}:99 try:9 exp:99", "k".repeat(200))
-                            .as_bytes(),
-                    )
-                    .unwrap(),
-                    free: 0,
-                    tries_left: 0,
-                    expires_in: Some(9),
-                }));
-            }
-            let list = JobList {
-                items: jobs.clone(),
-                next: None,
-            };
-            let took = size_of_val(&*list.items) + 2 * encoded(&list).len();
-            let counted = list.memory();
-            assert!((took..took * 3 / 2).contains(&counted), "{took}, {counted}");
-        }
+    fn a_listed_job_counts_as_much_as_one_with_long_names_and_all_options_takes() {
+        let key = "k".repeat(200);
+        let options = format!(" idp:{key}:31536000 con:{key}:99 try:9 exp:99");
+        let job = JobStats {
+            tube: TubeName::parse(&[b'n'; 200]).unwrap(),
+            options: Some(Box::new(OptionStats {
+                options: PutOptions::parse(options.as_bytes()).unwrap(),
+                free: 0,
+                tries_left: 0,
+                expires_in: Some(9),
+            })),
+            ..job(u64::MAX)
+        };
+        let list = JobList {
+            items: vec![job; 1000],
+            next: None,
+        };
+        let each = size_of::<JobStats>() + size_of::<OptionStats>();
+        let took = 1000 * each + 2 * encoded(&list).len();
+        assert!(
+            (LISTED_EACH * 700..LISTED_EACH * 1000).contains(&took),
+            "{took}"
+        );
     }
 }

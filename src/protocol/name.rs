@@ -7,7 +7,7 @@ use std::sync::Arc;
 ///
 /// The protocol's rule: 1 to 200 bytes, which are letters, digits or
 /// `-+/;.$_()`, and the first is not a hyphen. A clone shares the text.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TubeName(Arc<str>);
 
 impl TubeName {
@@ -44,12 +44,6 @@ impl Default for TubeName {
 impl fmt::Display for TubeName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
-    }
-}
-
-impl fmt::Debug for TubeName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}", &*self.0)
     }
 }
 

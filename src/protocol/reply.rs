@@ -1,6 +1,6 @@
 //! Replies: a [`Reply`] becomes the bytes of its line and body.
 
-use super::document::{TubeNames, push_number};
+use super::document::{LISTED_EACH, TubeNames, push_number};
 use super::jobs::{JobList, JobStats};
 use super::{Body, ConnectionList, Document, JobId, JobState, Priority, TubeName};
 use std::slice;
@@ -98,17 +98,7 @@ impl Reply {
     /// Appends the bytes on the wire. Only those of [`body`](Self::body) are
     /// missing; they follow.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        match self {
-            Reply::ServerStats(parts) => return Document::encode(&**parts, out),
-            Reply::JobStats(job) => return Document::encode(&[job.facts()], out),
-            Reply::TubeStats(document) | Reply::MoreServerStats(document) => {
-                return Document::encode(slice::from_ref(document), out);
-            }
-            Reply::Tubes(names) => return names.encode(out),
-            Reply::Connections(list) => return Document::encode(&[list.document()], out),
-            Reply::Jobs(list) => return Document::encode(&[list.document()], out),
-            line => out.extend_from_slice(line.word().as_bytes()),
-        }
+        out.extend_from_slice(self.word().as_bytes());
         match self {
             Reply::Inserted(id) => add_number(out, id.0),
             Reply::InsertedBefore(id, state, priority) => {
@@ -136,6 +126,14 @@ impl Reply {
             }
             Reply::Watching(count) | Reply::KickedCount(count) => add_number(out, *count as u64),
             Reply::Using(tube) => add_word(out, tube.as_str()),
+            Reply::ServerStats(parts) => Document::encode(&**parts, out),
+            Reply::JobStats(job) => Document::encode(&[job.facts()], out),
+            Reply::TubeStats(document) | Reply::MoreServerStats(document) => {
+                Document::encode(slice::from_ref(document), out);
+            }
+            Reply::Tubes(names) => names.encode(out),
+            Reply::Connections(list) => Document::encode(&[list.document()], out),
+            Reply::Jobs(list) => Document::encode(&[list.document()], out),
             _ => {}
         }
         out.extend_from_slice(b"\r\n");
@@ -155,11 +153,11 @@ impl Reply {
     pub fn memory(&self) -> usize {
         32 + match self {
             Reply::Tubes(names) => names.reply_len(),
-            Reply::Jobs(list) => list.memory(),
-            Reply::Connections(list) => list.memory(),
+            Reply::JobStats(_) => LISTED_EACH,
+            Reply::Jobs(list) => LISTED_EACH * list.items.len(),
+            Reply::Connections(list) => LISTED_EACH * list.items.len(),
             Reply::TubeStats(document) | Reply::MoreServerStats(document) => 3 * document.len(),
             Reply::ServerStats(parts) => 3 * parts.iter().map(Document::len).sum::<usize>(),
-            Reply::JobStats(_) => 1000,
             Reply::Using(tube) => tube.as_str().len(),
             reply => reply.body().map_or(0, |body| body.wire().len()),
         }

@@ -2,8 +2,8 @@
 
 use super::documents::{list, word};
 use super::{
-    Client, Incoming, JOB_OVERHEAD, Job, Model, Options, SECOND, State, WATCH_OVERHEAD,
-    WATCHED_FREELY, note,
+    Client, Incoming, JOB_OVERHEAD, Job, KICK, Model, Options, RELEASE, RESERVE, SECOND, State,
+    WATCH_OVERHEAD, WATCHED_FREELY,
 };
 
 /// The beginnings of the known commands. If a line begins with one of them but
@@ -45,7 +45,7 @@ impl Model {
         let used = self.client(client).used.clone();
         let reply = match incoming.expect("an awaited body") {
             Incoming::TooBig => "JOB_TOO_BIG".into(),
-            Incoming::Job(job, size) => self.job(*job, size, &used, bytes),
+            Incoming::Job(job, size) => self.take(*job, size, &used, bytes),
         };
         if reply == "OUT_OF_MEMORY" && self.is_full(&used) {
             self.refused_by_tubes += 1;
@@ -57,7 +57,7 @@ impl Model {
     }
 
     /// What becomes of a job, now that these bytes have come.
-    fn job(&mut self, job: Job, size: usize, tube: &str, bytes: &str) -> String {
+    fn take(&mut self, job: Job, size: usize, tube: &str, bytes: &str) -> String {
         let has_memory = self.has_room(size + 2 + JOB_OVERHEAD + job.options.memory());
         if !has_memory || self.is_spread_too_far(&job.options, tube) || self.disk_is_full {
             "OUT_OF_MEMORY".into()
@@ -126,15 +126,15 @@ impl Model {
                     format!("USING {tube}")
                 }
             }
-            ["reserve"] => self.reserve(client, None, false),
-            ["reserve-with-stats"] => self.reserve(client, None, true),
-            ["reserve-with-stats", seconds] => {
-                let seconds: u64 = seconds.parse::<u32>().ok()?.into();
-                self.reserve(client, Some(seconds), true)
+            [word @ ("reserve" | "reserve-with-stats")] => {
+                self.reserve(client, None, word == "reserve-with-stats")
             }
-            ["reserve-with-timeout", seconds] => {
+            [
+                word @ ("reserve-with-timeout" | "reserve-with-stats"),
+                seconds,
+            ] => {
                 let seconds: u64 = seconds.parse::<u32>().ok()?.into();
-                self.reserve(client, Some(seconds), false)
+                self.reserve(client, Some(seconds), word == "reserve-with-stats")
             }
             ["reserve-job", id] => self.reserve_job(client, id.parse().ok()?),
             ["delete", id] => self.delete(client, id.parse().ok()?),
@@ -142,54 +142,44 @@ impl Model {
                 let (id, priority) = (id.parse().ok()?, priority.parse().ok()?);
                 let delay: u64 = delay.parse::<u32>().ok()?.into();
                 let until = self.now + delay * SECOND;
-                self.change_held(client, id, "RELEASED", |job| {
+                self.change_held(client, id, "RELEASED", |model| {
+                    let job = model.job_mut(id);
                     job.priority = priority;
                     job.delay = delay;
-                    job.releases += 1;
                     job.state = match delay {
                         0 => State::Ready,
                         _ => State::Delayed { until },
                     };
-                    "release"
+                    model.note(id, RELEASE);
                 })
             }
             ["bury", id, priority] => {
                 let (id, priority) = (id.parse().ok()?, priority.parse().ok()?);
-                let number = self.burials;
-                self.burials += 1;
-                self.change_held(client, id, "BURIED", |job| {
-                    job.priority = priority;
-                    job.buries += 1;
-                    job.state = State::Buried { number };
-                    "burie"
+                self.change_held(client, id, "BURIED", |model| {
+                    model.job_mut(id).priority = priority;
+                    model.bury(id);
                 })
             }
             ["bury-later", id] => {
-                let id: u64 = id.parse().ok()?;
-                let is_held = |job: &&mut Job| {
-                    job.id == id && matches!(job.state, State::Reserved { by, .. } if by != client)
-                };
-                match self.jobs.iter_mut().find(is_held) {
-                    None => "NOT_FOUND".into(),
-                    Some(job) => {
-                        job.is_bury_wanted = true;
+                let id = id.parse().ok()?;
+                match self.job(id).and_then(|job| job.state.holder()) {
+                    Some(other) if other != client => {
+                        self.job_mut(id).is_bury_wanted = true;
                         "BURIED".into()
                     }
+                    _ => "NOT_FOUND".into(),
                 }
             }
             ["touch", id] => {
-                let (id, now) = (id.parse().ok()?, self.now);
-                let is_wanted = |job: &Job| job.id == id && job.is_bury_wanted;
-                let is_taken = self.jobs.iter().any(is_wanted);
+                let id = id.parse().ok()?;
+                let is_taken = self.job(id).is_some_and(|job| job.is_bury_wanted);
                 let reply = if is_taken { "NOT_FOUND" } else { "TOUCHED" };
-                self.change_held(client, id, reply, |job| {
-                    let until = now + job.ttr * SECOND;
-                    job.state = if is_taken {
-                        State::Ready
-                    } else {
-                        State::Reserved { by: client, until }
+                self.change_held(client, id, reply, |model| {
+                    let until = model.now + model.job_mut(id).ttr * SECOND;
+                    model.job_mut(id).state = match is_taken {
+                        true => State::Ready,
+                        false => State::Reserved { by: client, until },
                     };
-                    "touch"
                 })
             }
             ["watch", tube] => {
@@ -221,10 +211,7 @@ impl Model {
                     }
                 }
             }
-            ["peek", id] => {
-                let id: u64 = id.parse().ok()?;
-                found(self.jobs.iter().find(|job| job.id == id))
-            }
+            ["peek", id] => found(self.job(id.parse().ok()?)),
             ["peek-ready"] => {
                 let ready = self.jobs_in(&used).filter(|job| job.state == State::Ready);
                 found(ready.min_by_key(|job| (job.priority, job.id)))
@@ -233,9 +220,8 @@ impl Model {
             ["peek-buried"] => found(self.next_buried(&used)),
             ["kick", bound] => self.kick(&used, bound.parse().ok()?),
             ["kick-job", id] => {
-                let id: u64 = id.parse().ok()?;
-                let job = self.jobs.iter().find(|job| job.id == id);
-                match job.map(|job| job.state) {
+                let id = id.parse().ok()?;
+                match self.job(id).map(|job| job.state) {
                     Some(State::Buried { .. } | State::Delayed { .. }) => {
                         self.kick_one(id);
                         "KICKED".into()
@@ -265,13 +251,6 @@ impl Model {
             ["list-jobs", from, count, ref filter @ ..] => {
                 self.list_those(from.parse().ok()?, count.parse().ok()?, filter)?
             }
-            ["list-connections", from, count] => {
-                let (from, count): (usize, u64) = (from.parse().ok()?, count.parse().ok()?);
-                if count == 0 {
-                    return None;
-                }
-                self.list_connections(from, count)
-            }
             ["close-connection", number] => {
                 let number = number.parse().ok()?;
                 let mut clients = self.clients.iter();
@@ -285,12 +264,13 @@ impl Model {
                     None => "NOT_FOUND".into(),
                 }
             }
-            ["list-tube-stats", from, count] => {
+            [word @ ("list-connections" | "list-tube-stats"), from, count] => {
                 let (from, count): (usize, u64) = (from.parse().ok()?, count.parse().ok()?);
-                if count == 0 {
-                    return None;
+                match word {
+                    _ if count == 0 => return None,
+                    "list-connections" => self.list_connections(from, count),
+                    _ => self.list_tube_stats(from, count),
                 }
-                self.list_tube_stats(from, count)
             }
             _ => return None,
         };
@@ -357,30 +337,29 @@ impl Model {
     }
 
     fn reserve_job(&mut self, client: Client, id: u64) -> String {
-        match self.jobs.iter().find(|job| job.id == id) {
-            None => "NOT_FOUND".into(),
-            Some(job) if matches!(job.state, State::Reserved { .. }) => "NOT_FOUND".into(),
-            Some(job) if self.places_free(job) == 0 => "NOT_FOUND".into(),
-            Some(_) => {
+        match self.job(id) {
+            Some(job) if job.state.holder().is_none() && self.places_free(job) > 0 => {
                 self.client(client).worker = true;
                 self.reserve_now(client, id, false)
             }
+            _ => "NOT_FOUND".into(),
         }
     }
 
     pub(super) fn reserve_now(&mut self, client: Client, id: u64, wants_stats: bool) -> String {
         let now = self.now;
-        let job = self.jobs.iter_mut().find(|job| job.id == id).unwrap();
-        job.reserves += 1;
-        note(&mut self.events, job, "reserve");
+        self.note(id, RESERVE);
+        let job = self.job_mut(id);
         let until = now + job.ttr * SECOND;
         job.state = State::Reserved { by: client, until };
         let mut line = format!("RESERVED {id} {}", job.body.len());
         if wants_stats {
             let age = now.saturating_sub(job.created) / SECOND;
             line += &format!(" {} {} {age} {}", job.tube, job.priority, job.delay);
-            line += &format!(" {} {} {}", job.ttr, job.reserves, job.timeouts);
-            line += &format!(" {} {} {}", job.releases, job.buries, job.kicks);
+            line += &format!(" {}", job.ttr);
+            for count in job.events {
+                line += &format!(" {count}");
+            }
             line += &job.options.written();
         }
         let reply = format!("{line}\r\n{}", job.body);
@@ -389,15 +368,11 @@ impl Model {
     }
 
     fn delete(&mut self, client: Client, id: u64) -> String {
-        let position = self.jobs.iter().position(|job| {
-            let others = matches!(job.state, State::Reserved { by, .. } if by != client);
-            job.id == id && !others
-        });
-        let Some(position) = position else {
+        let is_free = |job: &Job| job.state.holder().is_none_or(|by| by == client);
+        if !self.job(id).is_some_and(is_free) {
             return "NOT_FOUND".into();
-        };
-        let job = self.jobs.remove(position);
-        self.leave_tombstone(&job);
+        }
+        let job = self.remove(id);
         self.tube(&job.tube).unwrap().deletes += 1;
         self.forget_tube_if_unused(&job.tube);
         self.serve();
@@ -410,21 +385,15 @@ impl Model {
         client: Client,
         id: u64,
         reply: &str,
-        change: impl FnOnce(&mut Job) -> &'static str,
+        change: impl FnOnce(&mut Model),
     ) -> String {
-        let is_its = |job: &&mut Job| {
-            job.id == id && matches!(job.state, State::Reserved { by, .. } if by == client)
-        };
-        match self.jobs.iter_mut().find(is_its) {
-            None => "NOT_FOUND".into(),
-            Some(job) => {
-                let event = change(job);
-                note(&mut self.events, job, event);
-                self.bury_if_wanted();
-                self.serve();
-                reply.into()
-            }
+        if !self.holds(client, id) {
+            return "NOT_FOUND".into();
         }
+        change(self);
+        self.bury_if_wanted();
+        self.serve();
+        reply.into()
     }
 
     fn kick(&mut self, tube: &str, bound: usize) -> String {
@@ -446,9 +415,8 @@ impl Model {
     /// Kicks a job. If a client waits for it, it gets the job at once, before
     /// the next job is kicked.
     fn kick_one(&mut self, id: u64) {
-        let job = self.jobs.iter_mut().find(|job| job.id == id).unwrap();
-        job.kicks += 1;
-        note(&mut self.events, job, "kick");
+        self.note(id, KICK);
+        let job = self.job_mut(id);
         job.options.failed_tries = 0;
         job.state = State::Ready;
         self.serve();

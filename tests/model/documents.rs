@@ -1,33 +1,15 @@
 //! The documents in the model's answers: statistics and lists.
 
-use super::{Connection, JOB_OVERHEAD, Job, Model, SECOND, State, Tube};
+use super::{
+    BURY, Connection, EVENTS, JOB_OVERHEAD, Job, KICK, Model, RELEASE, RESERVE, SECOND, State,
+    TIMEOUT, Tube,
+};
 use std::collections::BTreeSet;
 
 /// The commands that `stats` counts, in its order.
-const COUNTED: [&str; 22] = [
-    "put",
-    "peek",
-    "peek-ready",
-    "peek-delayed",
-    "peek-buried",
-    "reserve",
-    "reserve-with-timeout",
-    "delete",
-    "release",
-    "use",
-    "watch",
-    "ignore",
-    "bury",
-    "kick",
-    "touch",
-    "stats",
-    "stats-job",
-    "stats-tube",
-    "list-tubes",
-    "list-tube-used",
-    "list-tubes-watched",
-    "pause-tube",
-];
+const COUNTED: &str = "put peek peek-ready peek-delayed peek-buried reserve reserve-with-timeout \
+    delete release use watch ignore bury kick touch stats stats-job stats-tube list-tubes \
+    list-tube-used list-tubes-watched pause-tube";
 
 impl Model {
     pub(super) fn stats(&self) -> String {
@@ -36,7 +18,7 @@ impl Model {
             clients.count()
         };
         let mut text = job_counts(self.jobs.iter());
-        for command in COUNTED {
+        for command in COUNTED.split(' ') {
             let count = self.counts.get(command).unwrap_or(&0);
             text += &format!("cmd-{command}: {count}\n");
         }
@@ -110,12 +92,10 @@ impl Model {
         those.retain(|tube| tube.number >= from);
         those.sort_by_key(|tube| tube.number);
         let most = self.at_once(count as usize, 100);
-        let mut text = String::new();
-        for tube in those.iter().take(most) {
+        let listed = those.iter().take(most).map(|tube| {
             let mut facts = format!("id: {}\n", tube.number) + &self.facts_of_tube(tube);
-            for event in ["reserve", "release", "burie", "timeout", "kick"] {
-                let count = self.events.get(&(tube.name.clone(), event));
-                facts += &format!("total-{event}s: {}\n", count.unwrap_or(&0));
+            for event in [RESERVE, RELEASE, BURY, TIMEOUT, KICK] {
+                facts += &format!("total-{}: {}\n", EVENTS[event], tube.events[event]);
             }
             let queue = self.queue(&tube.name);
             for (key, job) in [("first", queue.first()), ("last", queue.last())] {
@@ -124,16 +104,10 @@ impl Model {
             }
             let most = self.max_jobs_per_tube.unwrap_or(0);
             facts += &format!("total-expired: {}\nmax-jobs: {most}\n", tube.expired);
-            facts += &format!("puts-refused: {}\n", tube.refused);
-            text += &format!("- {{{}}}\n", facts.trim_end().replace('\n', ", "));
-        }
-        let key = if text.is_empty() {
-            "tubes: []"
-        } else {
-            "tubes:"
-        };
+            facts + &format!("puts-refused: {}", tube.refused)
+        });
         let next = those.get(most).map_or(0, |tube| tube.number);
-        document(&format!("{key}\n{text}next: {next}\n"))
+        page("tubes", listed, next as u64)
     }
 
     /// The ready jobs of a tube that may be reserved now, in their order. Of those with
@@ -151,7 +125,7 @@ impl Model {
     }
 
     pub(super) fn stats_job(&self, id: u64) -> String {
-        match self.jobs.iter().find(|job| job.id == id) {
+        match self.job(id) {
             Some(job) => document(&format!("{}\n", self.facts(job).join("\n"))),
             None => "NOT_FOUND".into(),
         }
@@ -172,33 +146,33 @@ impl Model {
         count: usize,
         mut jobs: impl Iterator<Item = (&'a Job, bool)>,
     ) -> String {
-        let mut text = String::new();
         let wanted = jobs.by_ref().filter(|(_, is_wanted)| *is_wanted);
-        for (job, _) in wanted.take(count) {
-            let size = format!("size: {}", job.body.len());
-            let facts = [
-                self.facts(job).to_vec(),
-                vec![size, self.holder(job)],
-                self.facts_of_options(job),
-            ];
-            text += &format!("- {{{}}}\n", facts.concat().join(", "));
-        }
-        let jobs_key = if text.is_empty() { "jobs: []" } else { "jobs:" };
-        let next = jobs.next().map_or(0, |(job, _)| job.id);
-        document(&format!("{jobs_key}\n{text}next: {next}\n"))
+        let listed = wanted.take(count).map(|(job, _)| {
+            let holder = job.state.holder();
+            let holder = holder.map_or(0, |client| self.connection(client).number);
+            let mut facts = self.facts(job);
+            facts.push(format!("size: {}", job.body.len()));
+            facts.push(format!("reserved-by: {holder}"));
+            facts.extend(self.facts_of_options(job));
+            facts.join("\n")
+        });
+        let listed: Vec<_> = listed.collect();
+        page(
+            "jobs",
+            listed.into_iter(),
+            jobs.next().map_or(0, |(job, _)| job.id),
+        )
     }
 
     /// A server adds the addresses and ages.
     pub(super) fn list_connections(&self, from: usize, count: u64) -> String {
         let those = self.clients.iter().filter(|(_, one)| one.number >= from);
         let most = self.at_once(count as usize, 100);
-        let mut text = String::new();
-        for (client, one) in those.clone().take(most) {
-            let held =
-                |job: &&Job| matches!(job.state, State::Reserved { by, .. } if by == *client);
-            text += &format!(
-                "- {{id: {}, address: \"\", age: 0, idle: 0, producer: {}, worker: {}, \
-                waiting: {}, tube: {}, watched: {}, held: {}, puts: {}, reserves: {}}}\n",
+        let listed = those.clone().take(most).map(|(client, one)| {
+            let held = |job: &&Job| job.state.holder() == Some(*client);
+            format!(
+                "id: {}\naddress: \"\"\nage: 0\nidle: 0\nproducer: {}\nworker: {}\nwaiting: {}\n\
+                tube: {}\nwatched: {}\nheld: {}\nputs: {}\nreserves: {}",
                 one.number,
                 one.producer,
                 one.worker,
@@ -208,38 +182,20 @@ impl Model {
                 self.jobs.iter().filter(held).count(),
                 one.puts,
                 one.reserves,
-            );
-        }
-        let key = if text.is_empty() {
-            "connections: []"
-        } else {
-            "connections:"
-        };
+            )
+        });
         let next = those.clone().nth(most).map_or(0, |(_, one)| one.number);
-        document(&format!("{key}\n{text}next: {next}\n"))
-    }
-
-    /// Which connection holds a job.
-    fn holder(&self, job: &Job) -> String {
-        let holder = match job.state {
-            State::Reserved { by, .. } => {
-                let mut clients = self.clients.iter();
-                let holder = clients.find(|(client, _)| *client == by);
-                holder.expect("it is connected").1.number
-            }
-            _ => 0,
-        };
-        format!("reserved-by: {holder}")
+        page("connections", listed, next as u64)
     }
 
     /// The lines of `stats-job` for a job.
-    fn facts(&self, job: &Job) -> [String; 14] {
-        let left = |until: u64| until.saturating_sub(self.now) / SECOND;
+    fn facts(&self, job: &Job) -> Vec<String> {
         let left = match job.state {
-            State::Delayed { until } | State::Reserved { until, .. } => left(until),
+            State::Delayed { until } | State::Reserved { until, .. } => until,
             State::Ready | State::Buried { .. } => 0,
         };
-        [
+        let left = left.saturating_sub(self.now) / SECOND;
+        let mut facts = vec![
             format!("id: {}", job.id),
             format!("tube: {}", job.tube),
             format!("state: {}", word(job.state)),
@@ -249,12 +205,10 @@ impl Model {
             format!("ttr: {}", job.ttr),
             format!("time-left: {left}"),
             "file: 0".into(),
-            format!("reserves: {}", job.reserves),
-            format!("timeouts: {}", job.timeouts),
-            format!("releases: {}", job.releases),
-            format!("buries: {}", job.buries),
-            format!("kicks: {}", job.kicks),
-        ]
+        ];
+        let events = EVENTS.iter().zip(job.events);
+        facts.extend(events.map(|(event, count)| format!("{event}: {count}")));
+        facts
     }
 }
 
@@ -269,19 +223,28 @@ pub(super) fn word(state: State) -> &'static str {
 }
 
 fn job_counts<'a>(jobs: impl Iterator<Item = &'a Job> + Clone) -> String {
-    let count = |is: fn(&Job) -> bool| jobs.clone().filter(|job| is(job)).count();
-    let mut text = String::new();
-    let urgent = count(|job| job.state == State::Ready && job.priority < 1024);
-    text += &format!("current-jobs-urgent: {urgent}\n");
-    let ready = count(|job| job.state == State::Ready);
-    text += &format!("current-jobs-ready: {ready}\n");
-    let reserved = count(|job| matches!(job.state, State::Reserved { .. }));
-    text += &format!("current-jobs-reserved: {reserved}\n");
-    let delayed = count(|job| matches!(job.state, State::Delayed { .. }));
-    text += &format!("current-jobs-delayed: {delayed}\n");
-    let buried = count(|job| matches!(job.state, State::Buried { .. }));
-    text += &format!("current-jobs-buried: {buried}\n");
-    text
+    let kinds: [(&str, fn(&Job) -> bool); 5] = [
+        ("urgent", |job| {
+            job.state == State::Ready && job.priority < 1024
+        }),
+        ("ready", |job| job.state == State::Ready),
+        ("reserved", |job| job.state.holder().is_some()),
+        ("delayed", |job| word(job.state) == "delayed"),
+        ("buried", |job| word(job.state) == "buried"),
+    ];
+    let count = |(kind, is): (&str, fn(&Job) -> bool)| {
+        let count = jobs.clone().filter(|job| is(job)).count();
+        format!("current-jobs-{kind}: {count}\n")
+    };
+    kinds.map(count).concat()
+}
+
+/// A part of a list, whose items have lines of a key and a value.
+fn page(key: &str, items: impl Iterator<Item = String>, next: u64) -> String {
+    let items = items.map(|facts| format!("- {{{}}}\n", facts.replace('\n', ", ")));
+    let items = items.collect::<String>();
+    let none = if items.is_empty() { " []" } else { "" };
+    document(&format!("{key}:{none}\n{items}next: {next}\n"))
 }
 
 pub(super) fn list<'a>(names: impl Iterator<Item = &'a String>) -> String {

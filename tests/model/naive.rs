@@ -63,8 +63,6 @@ pub struct Model {
     /// The keys of deleted jobs that are still taken.
     pub tombstones: Vec<Tombstone>,
     counts: BTreeMap<String, u64>,
-    /// How often the jobs of a tube had an event, since the tube is there.
-    events: BTreeMap<(String, &'static str), u64>,
     refused: u64,
     refused_by_tubes: u64,
     expired: u64,
@@ -84,15 +82,20 @@ pub struct Job {
     pub ttr: u64,
     pub body: String,
     pub created: u64,
-    pub reserves: u32,
-    pub timeouts: u32,
-    pub releases: u32,
-    pub buries: u32,
-    pub kicks: u32,
+    /// How often it had each of the [`EVENTS`].
+    pub events: [u32; 5],
     pub options: Options,
     /// It is to be buried when it is no longer reserved.
     pub is_bury_wanted: bool,
 }
+
+/// What happens to a job, as its statistics name it.
+const EVENTS: [&str; 5] = ["reserves", "timeouts", "releases", "buries", "kicks"];
+const RESERVE: usize = 0;
+const TIMEOUT: usize = 1;
+const RELEASE: usize = 2;
+const BURY: usize = 3;
+const KICK: usize = 4;
 
 /// What follows the numbers of a put.
 #[derive(Clone, Default)]
@@ -132,6 +135,16 @@ pub enum State {
     },
 }
 
+impl State {
+    /// The client that has reserved the job.
+    pub fn holder(self) -> Option<Client> {
+        match self {
+            State::Reserved { by, .. } => Some(by),
+            _ => None,
+        }
+    }
+}
+
 #[derive(Default)]
 struct Tube {
     /// The number of the tube since the server started.
@@ -142,6 +155,8 @@ struct Tube {
     pauses: u64,
     expired: u64,
     refused: u64,
+    /// How often its jobs had each of the [`EVENTS`].
+    events: [u64; 5],
     /// How long it is paused, in seconds, and until when.
     pause: Option<(u64, u64)>,
 }
@@ -248,7 +263,7 @@ impl Model {
         self.tombstones = tombstones;
         for mut job in jobs {
             job.is_bury_wanted = false;
-            if let State::Reserved { .. } = job.state {
+            if job.state.holder().is_some() {
                 job.state = State::Ready;
             }
             if let State::Buried { number } = job.state {
@@ -275,13 +290,12 @@ impl Model {
         for job in &mut self.jobs {
             match job.state {
                 State::Delayed { until } if until <= now => job.state = State::Ready,
-                State::Reserved { until, .. } if until <= now => {
-                    job.timeouts += 1;
-                    self.timeouts += 1;
-                    note(&mut self.events, job, "timeout");
-                }
                 _ => {}
             }
+        }
+        for id in self.ended(|_, until| until <= now) {
+            self.note(id, TIMEOUT);
+            self.timeouts += 1;
         }
         self.end_silently(|_, until| until <= now);
         self.serve();
@@ -297,19 +311,28 @@ impl Model {
     /// Buries the jobs that were reserved until now and are ready, if a client has
     /// wanted it.
     fn bury_if_wanted(&mut self) {
-        let mut given_back: Vec<&mut Job> = self.jobs.iter_mut().collect();
-        given_back.retain(|job| !matches!(job.state, State::Reserved { .. }));
-        for job in given_back {
-            let is_wanted = std::mem::take(&mut job.is_bury_wanted);
-            if is_wanted && job.state == State::Ready {
-                job.buries += 1;
-                note(&mut self.events, job, "burie");
-                job.state = State::Buried {
-                    number: self.burials,
-                };
-                self.burials += 1;
+        let mut wanted = Vec::new();
+        for job in &mut self.jobs {
+            if job.state.holder().is_none() && std::mem::take(&mut job.is_bury_wanted) {
+                wanted.extend((job.state == State::Ready).then_some(job.id));
             }
         }
+        wanted.into_iter().for_each(|id| self.bury(id));
+    }
+
+    fn bury(&mut self, id: u64) {
+        let number = self.burials;
+        self.burials += 1;
+        self.job_mut(id).state = State::Buried { number };
+        self.note(id, BURY);
+    }
+
+    /// Notes that a job had this event.
+    fn note(&mut self, id: u64, event: usize) {
+        let job = self.job_mut(id);
+        job.events[event] += 1;
+        let tube = job.tube.clone();
+        self.tube(&tube).unwrap().events[event] += 1;
     }
 
     /// The time of the next event of any tube, job or client.
@@ -323,8 +346,8 @@ impl Model {
         });
         let jobs = jobs.chain(expiries);
         let waits = self.waiting.iter().flat_map(|&client| {
-            let (_, connection) = self.clients.iter().find(|(one, _)| *one == client).unwrap();
-            [connection.gives_up_at, self.deadline_soon_at(client)]
+            let gives_up_at = self.connection(client).gives_up_at;
+            [gives_up_at, self.deadline_soon_at(client)]
         });
         let keys = self.tombstones.iter().map(|key| key.until);
         pauses.chain(jobs).chain(waits.flatten()).chain(keys).min()
@@ -350,7 +373,7 @@ impl Model {
 
     /// The job that this client gets if it reserves now.
     fn next_for(&self, client: Client) -> Option<u64> {
-        let (_, connection) = self.clients.iter().find(|(one, _)| *one == client)?;
+        let connection = self.connection(client);
         let is_open = |name: &String| {
             let paused = |tube: &Tube| tube.name == *name && tube.pause.is_some();
             connection.watched.contains(name) && !self.tubes.iter().any(paused)
@@ -362,11 +385,11 @@ impl Model {
 
     fn next_delayed(&self, tube: &str) -> Option<&Job> {
         let delayed = self.jobs_in(tube).filter_map(|job| match job.state {
-            State::Delayed { until } => Some((until, job.id, job)),
+            State::Delayed { until } => Some((until, job)),
             _ => None,
         });
-        let first = delayed.min_by_key(|&(until, id, _)| (until, id));
-        first.map(|(_, _, job)| job)
+        let first = delayed.min_by_key(|&(until, job)| (until, job.id));
+        first.map(|(_, job)| job)
     }
 
     fn next_buried(&self, tube: &str) -> Option<&Job> {
@@ -375,6 +398,20 @@ impl Model {
             _ => None,
         });
         buried.min_by_key(|&(number, _)| number).map(|(_, job)| job)
+    }
+
+    fn job(&self, id: u64) -> Option<&Job> {
+        self.jobs.iter().find(|job| job.id == id)
+    }
+
+    fn job_mut(&mut self, id: u64) -> &mut Job {
+        let job = self.jobs.iter_mut().find(|job| job.id == id);
+        job.expect("a job that exists")
+    }
+
+    /// Whether a client has reserved this job.
+    fn holds(&self, client: Client, id: u64) -> bool {
+        self.job(id).and_then(|job| job.state.holder()) == Some(client)
     }
 
     fn jobs_in(&self, tube: &str) -> impl Iterator<Item = &Job> + Clone {
@@ -414,6 +451,11 @@ impl Model {
         self.memory() + self.memory_outside + bytes <= self.max_memory.unwrap_or(usize::MAX)
     }
 
+    fn connection(&self, client: Client) -> &Connection {
+        let found = self.clients.iter().find(|(one, _)| *one == client);
+        &found.expect("a client that is connected").1
+    }
+
     fn client(&mut self, client: Client) -> &mut Connection {
         let found = self.clients.iter_mut().find(|(one, _)| *one == client);
         &mut found.expect("a client that is connected").1
@@ -443,16 +485,10 @@ impl Model {
         let position = self.tubes.iter().position(|tube| tube.name == name);
         if let (Some(position), false) = (position, is_used) {
             self.tubes.swap_remove(position);
-            self.events.retain(|(tube, _), _| tube != name);
         }
     }
 
     fn count(&mut self, command: &str) {
         *self.counts.entry(command.into()).or_default() += 1;
     }
-}
-
-/// Notes that a job had this event.
-fn note(events: &mut BTreeMap<(String, &'static str), u64>, job: &Job, event: &'static str) {
-    *events.entry((job.tube.clone(), event)).or_default() += 1;
 }

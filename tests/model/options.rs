@@ -3,7 +3,7 @@
 use super::{
     Client, Job, LIMIT_OVERHEAD, Model, OPTIONS_OVERHEAD, Options, SECOND, State, Tombstone,
 };
-use super::{commands::name, documents::word, note};
+use super::{KICK, commands::name, documents::word};
 use std::collections::BTreeSet;
 
 impl Options {
@@ -65,16 +65,10 @@ impl Options {
         text
     }
 
-    fn is_empty(&self) -> bool {
-        let (tries, expires_after) = (self.tries, self.expires_after);
-        let has_key = self.unique.is_some() || self.limit.is_some();
-        !has_key && tries.is_none() && expires_after.is_none()
-    }
-
     pub(super) fn memory(&self) -> usize {
         let unique = self.unique.iter().map(|(key, _)| key.len());
         let keys = unique.chain(self.limit.iter().map(|(key, _)| key.len()));
-        if self.is_empty() {
+        if self.written().is_empty() {
             0
         } else {
             OPTIONS_OVERHEAD + keys.sum::<usize>()
@@ -85,7 +79,10 @@ impl Options {
 impl Job {
     /// When its time is over, if that makes a difference.
     pub(super) fn expires_at(&self) -> Option<u64> {
-        let after = self.options.expires_after.filter(|_| self.kicks == 0)?;
+        let after = self
+            .options
+            .expires_after
+            .filter(|_| self.events[KICK] == 0)?;
         Some(self.created + after * SECOND)
     }
 
@@ -108,9 +105,7 @@ impl Model {
         let mut expired: Vec<_> = expired.filter(|&(at, _)| at <= now).collect();
         expired.sort_unstable();
         for (_, id) in expired {
-            let position = self.jobs.iter().position(|job| job.id == id);
-            let job = self.jobs.remove(position.expect("it is there"));
-            self.leave_tombstone(&job);
+            let job = self.remove(id);
             self.tube(&job.tube).unwrap().expired += 1;
             self.forget_tube_if_unused(&job.tube);
             self.expired += 1;
@@ -137,8 +132,10 @@ impl Model {
         Some(format!("INSERTED {} DELETED", tombstone.id))
     }
 
-    /// Keeps the key of a job that is deleted.
-    pub(super) fn leave_tombstone(&mut self, job: &Job) {
+    /// Removes a job. Its key may stay taken.
+    pub(super) fn remove(&mut self, id: u64) -> Job {
+        let position = self.jobs.iter().position(|job| job.id == id);
+        let job = self.jobs.remove(position.expect("it is there"));
         if let Some((key, seconds @ 1..)) = &job.options.unique {
             self.tombstones.push(Tombstone {
                 id: job.id,
@@ -147,6 +144,7 @@ impl Model {
                 until: self.now + seconds * SECOND,
             });
         }
+        job
     }
 
     /// Whether jobs with the same limit are in as many tubes as they may be, and
@@ -155,15 +153,16 @@ impl Model {
         let Some((key, _)) = &options.limit else {
             return false;
         };
-        let has_key = |job: &&Job| {
-            job.options
-                .limit
-                .as_ref()
-                .is_some_and(|(its, _)| its == key)
-        };
-        let tubes = self.jobs.iter().filter(has_key).map(|job| &*job.tube);
-        let tubes: BTreeSet<&str> = tubes.collect();
+        let tubes: BTreeSet<&str> = self.with_limit(key).map(|(job, _)| &*job.tube).collect();
         tubes.len() >= 1000 && !tubes.contains(tube)
+    }
+
+    /// The jobs with a limit of this key, each with the limit.
+    fn with_limit(&self, key: &str) -> impl Iterator<Item = (&Job, usize)> + Clone {
+        self.jobs.iter().filter_map(move |job| {
+            let (its, most) = job.options.limit.as_ref()?;
+            (its == key).then_some((job, *most))
+        })
     }
 
     /// How many more jobs with the limit of this one may be reserved.
@@ -171,38 +170,34 @@ impl Model {
         let Some((key, _)) = &job.options.limit else {
             return usize::MAX;
         };
-        let others = self.jobs.iter().filter_map(|other| {
-            let (its, most) = other.options.limit.as_ref()?;
-            (its == key).then_some((other.state, *most))
-        });
-        let reserved = |&(state, _): &(State, usize)| matches!(state, State::Reserved { .. });
+        let others = self.with_limit(key);
+        let reserved = |(other, _): &(&Job, usize)| other.state.holder().is_some();
         let taken = others.clone().filter(reserved).count();
         let most = others.map(|(_, most)| most).max();
         most.expect("this one at least").saturating_sub(taken)
     }
 
-    /// Ends the reservations for which `ends` says so, by the client and the
-    /// time: these tries have failed.
+    /// The reservations for which `ends` says so, by the client and the time, in the order
+    /// in which they end.
+    pub(super) fn ended(&self, ends: impl Fn(Client, u64) -> bool) -> Vec<u64> {
+        let ended = self.jobs.iter().filter_map(|job| match job.state {
+            State::Reserved { by, until } if ends(by, until) => Some((until, job.id)),
+            _ => None,
+        });
+        let mut ended: Vec<_> = ended.collect();
+        ended.sort_unstable();
+        ended.into_iter().map(|(_, id)| id).collect()
+    }
+
+    /// Ends these reservations: their tries have failed.
     pub(super) fn end_silently(&mut self, ends: impl Fn(Client, u64) -> bool) {
-        let mut ended = Vec::new();
-        for job in &mut self.jobs {
-            match job.state {
-                State::Reserved { by, until } if ends(by, until) => ended.push((until, job)),
-                _ => {}
-            }
-        }
-        ended.sort_by_key(|(until, job)| (*until, job.id));
-        for (_, job) in ended {
+        for id in self.ended(ends) {
+            let job = self.job_mut(id);
             job.state = State::Ready;
             if let Some(tries) = job.options.tries {
                 job.options.failed_tries += 1;
                 if job.options.failed_tries >= tries {
-                    job.buries += 1;
-                    note(&mut self.events, job, "burie");
-                    job.state = State::Buried {
-                        number: self.burials,
-                    };
-                    self.burials += 1;
+                    self.bury(id);
                 }
             }
         }
@@ -230,16 +225,17 @@ impl Model {
 
     pub(super) fn memory_of_options(&self) -> usize {
         let jobs = self.jobs.iter().map(|job| job.options.memory());
-        let tombstones = self
-            .tombstones
-            .iter()
-            .map(|one| OPTIONS_OVERHEAD + one.tube.len() + one.key.len());
         let limits = self
             .jobs
             .iter()
             .filter_map(|job| job.options.limit.as_ref());
         let limits: BTreeSet<_> = limits.map(|(key, _)| key).collect();
-        jobs.sum::<usize>() + tombstones.sum::<usize>() + limits.len() * LIMIT_OVERHEAD
+        jobs.sum::<usize>() + self.memory_of_tombstones() + limits.len() * LIMIT_OVERHEAD
+    }
+
+    fn memory_of_tombstones(&self) -> usize {
+        let memory = |one: &Tombstone| OPTIONS_OVERHEAD + one.tube.len() + one.key.len();
+        self.tombstones.iter().map(memory).sum()
     }
 
     /// What the unique keys take that are taken, also after their jobs are deleted.
@@ -248,9 +244,7 @@ impl Model {
             let (key, _) = job.options.unique.as_ref()?;
             Some(OPTIONS_OVERHEAD + job.tube.len() + key.len())
         });
-        let others = self.tombstones.iter();
-        let others = others.map(|one| OPTIONS_OVERHEAD + one.tube.len() + one.key.len());
-        of_jobs.chain(others).sum()
+        of_jobs.sum::<usize>() + self.memory_of_tombstones()
     }
 
     /// Whether the key of a job that is to be put has room: keys may take a quarter.

@@ -2,7 +2,7 @@
 //! jobs.
 
 use super::{Random, World};
-use crate::naive::{Client, State};
+use crate::naive::Client;
 
 /// The names of tubes.
 pub(super) const TUBES: [&str; 8] = ["default", "a", "b", LONG_NAME, "c", "d", "e", "007"];
@@ -144,10 +144,9 @@ impl World {
 
     /// Usually one that this client has, if it has any.
     fn some_job(&mut self, client: Client) -> u64 {
-        let is_its = |state| matches!(state, State::Reserved { by, .. } if by == client);
-        let jobs = self.model.jobs.iter();
-        let its: Vec<_> = jobs.clone().filter(|job| is_its(job.state)).collect();
-        let all: Vec<_> = jobs.collect();
+        let all: Vec<_> = self.model.jobs.iter().collect();
+        let mut its = all.clone();
+        its.retain(|job| job.state.holder() == Some(client));
         match self.random.below(10) {
             0..7 if !its.is_empty() => self.random.choose(&its).id,
             0..9 if !all.is_empty() => self.random.choose(&all).id,

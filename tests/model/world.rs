@@ -10,7 +10,7 @@ mod speech;
 
 pub use support::Random;
 
-use crate::naive::{Client, Model, SECOND, State};
+use crate::naive::{Client, Model, SECOND};
 use beanpole::engine::{
     Change, Config, ConnectionId, Engine, Outcome, StoredJob, StoredPause, StoredState, Time,
 };
@@ -178,7 +178,7 @@ impl World {
         self.model.restart();
         // A reservation that has not ended may not have been stored.
         for job in &mut self.model.jobs {
-            [job.reserves, ..] = self.logged[&JobId(job.id)].fields.counters;
+            [job.events[0], ..] = self.logged[&JobId(job.id)].fields.counters;
         }
         let mut engine = engine(&self.model);
         for stored in self.logged.values() {
@@ -399,8 +399,8 @@ impl World {
         assert_eq!(self.engine.memory(), self.model.memory() as u64);
         assert_eq!(self.engine.next_id(), JobId(self.model.last_id + 1));
         for (&client, link) in &self.links {
-            let holds = |state| matches!(state, State::Reserved { by, .. } if by == client);
-            let holds = self.model.jobs.iter().any(|job| holds(job.state));
+            let mut jobs = self.model.jobs.iter();
+            let holds = jobs.any(|job| job.state.holder() == Some(client));
             let is_idle = !holds && !self.model.is_waiting(client);
             assert_eq!(self.engine.is_idle(link.id), is_idle);
         }
@@ -444,7 +444,7 @@ impl World {
             let held = self.engine.stored(id).expect("what is kept is there");
             let (held, stored) = (settled(held, now), settled(stored.clone(), now));
             let job = self.model.jobs.iter().find(|job| job.id == id.0);
-            let is_reserved = job.is_some_and(|job| matches!(job.state, State::Reserved { .. }));
+            let is_reserved = job.is_some_and(|job| job.state.holder().is_some());
             if is_reserved {
                 assert!(is_same(&held, &stored), "{held:?} is not {stored:?}")
             } else {

@@ -9,7 +9,6 @@ pub fn in_the_model(stored: StoredJob) -> Job {
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("clients send text");
     let fields = stored.fields;
     let JobId(id) = fields.id;
-    let [reserves, timeouts, releases, buries, kicks] = fields.counters;
     Job {
         id,
         state: match fields.state {
@@ -26,11 +25,7 @@ pub fn in_the_model(stored: StoredJob) -> Job {
         ttr: fields.ttr.0.into(),
         body: text(stored.body.content()),
         created: fields.created_at.as_nanos(),
-        reserves,
-        timeouts,
-        releases,
-        buries,
-        kicks,
+        events: fields.counters,
         is_bury_wanted: false,
         options: stored.options.map_or_else(Options::default, |options| {
             let unique = options.unique;
