@@ -223,20 +223,14 @@ pub(super) fn word(state: State) -> &'static str {
 }
 
 fn job_counts<'a>(jobs: impl Iterator<Item = &'a Job> + Clone) -> String {
-    let kinds: [(&str, fn(&Job) -> bool); 5] = [
-        ("urgent", |job| {
-            job.state == State::Ready && job.priority < 1024
-        }),
-        ("ready", |job| job.state == State::Ready),
-        ("reserved", |job| job.state.holder().is_some()),
-        ("delayed", |job| word(job.state) == "delayed"),
-        ("buried", |job| word(job.state) == "buried"),
-    ];
-    let count = |(kind, is): (&str, fn(&Job) -> bool)| {
-        let count = jobs.clone().filter(|job| is(job)).count();
-        format!("current-jobs-{kind}: {count}\n")
-    };
-    kinds.map(count).concat()
+    let is_urgent = |job: &&Job| job.state == State::Ready && job.priority < 1024;
+    let urgent = jobs.clone().filter(is_urgent).count();
+    let mut text = format!("current-jobs-urgent: {urgent}\n");
+    for state in ["ready", "reserved", "delayed", "buried"] {
+        let count = jobs.clone().filter(|job| word(job.state) == state).count();
+        text += &format!("current-jobs-{state}: {count}\n");
+    }
+    text
 }
 
 /// A part of a list, whose items have lines of a key and a value.
