@@ -4,26 +4,28 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
+use std::sync::LazyLock;
+use support::page::Manual;
 use support::{Folder, Server, beanstalkd, command, left_out, source, text_of};
 
 const BEANPOLE: &str = env!("CARGO_BIN_EXE_beanpole");
-pub(super) const PAGE: &str = include_str!("../../man/beanpole.1");
+pub(super) static PAGE: LazyLock<Manual> = LazyLock::new(|| Manual {
+    text: text_of("man/beanpole.1"),
+});
+
+/// The lines of the section or subsection of this title.
+pub(super) fn lines_of(title: &str) -> Vec<&'static str> {
+    let section = PAGE.sections().find(|section| section.title == title);
+    let lines = section.expect(title).lines.into_iter();
+    lines.map(|(_, line)| line).collect()
+}
 
 /// The sections about commands: the name of each, and its lines.
 fn sections() -> Vec<(&'static str, Vec<&'static str>)> {
-    let commands = PAGE
-        .split(".Sh COMMANDS\n")
-        .nth(1)
-        .unwrap()
-        .split("\n.Sh ")
-        .next()
-        .unwrap();
-    let sections = commands.split(".Ss beanpole ").skip(1);
-    sections
-        .map(|section| {
-            let mut lines = section.lines();
-            (lines.next().unwrap(), lines.collect())
-        })
+    let titles = PAGE.sections().map(|section| section.title);
+    let commands = titles.filter_map(|title| Some((title.strip_prefix("beanpole ")?, title)));
+    commands
+        .map(|(name, title)| (name, lines_of(title)))
         .collect()
 }
 
@@ -63,17 +65,9 @@ fn the_help_of_raw_ends_with_the_protocol_on_one_screen() {
 
 #[test]
 fn each_section_describes_exactly_the_options_of_its_command() {
-    let shared: Vec<_> = PAGE
-        .split(".Sh TUBES AND JOBS\n")
-        .nth(1)
-        .unwrap()
-        .split("\n.Sh ")
-        .next()
-        .unwrap()
-        .lines()
-        .filter(|line| line.starts_with(".It Fl "))
-        .map(as_typed)
-        .collect();
+    let shared = lines_of("TUBES AND JOBS").into_iter();
+    let shared = shared.filter(|line| line.starts_with(".It Fl "));
+    let shared: Vec<_> = shared.map(as_typed).collect();
     for (name, lines) in sections() {
         let help = help(&[name]);
         let mut expected: Vec<String> = help

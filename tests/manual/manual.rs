@@ -118,27 +118,30 @@ fn the_manual_explains_each_key_in_the_order_in_which_it_is_sent() {
 
 /// The commands and replies that do not appear in these stories.
 fn unsaid(stories: &[Story]) -> BTreeSet<&'static str> {
-    let mut unsaid: BTreeSet<_> = command::names().chain(REPLIES).collect();
-    for story in stories {
-        for step in story.steps_for(Side::Beanpole) {
-            match step.action {
-                Action::Send(bytes) | Action::Expect(bytes) => {
-                    let text = String::from_utf8_lossy(&bytes);
-                    for line in text.split_inclusive("\r\n") {
-                        let said = line.trim_end();
-                        let mut ends = said.match_indices(' ').map(|(end, _)| end);
-                        for end in [ends.next(), ends.next()] {
-                            unsaid.remove(&said[..end.unwrap_or(said.len())]);
-                        }
-                        unsaid.remove(line);
-                    }
-                }
-                Action::ExpectDocument(_) => drop(unsaid.remove("OK")),
-                _ => {}
+    let said: BTreeSet<String> = stories.iter().flat_map(words_said).collect();
+    let all = command::names().chain(REPLIES);
+    all.filter(|word| !said.contains(*word)).collect()
+}
+
+/// The commands, replies and keys of a story. Of a line these are its first word, its first
+/// two, and the line with its end.
+fn words_said(story: &Story) -> BTreeSet<String> {
+    let mut said = BTreeSet::new();
+    for step in story.steps_for(Side::Beanpole) {
+        if let Action::Send(bytes) | Action::Expect(bytes) = step.action {
+            for line in String::from_utf8_lossy(&bytes).split_inclusive("\r\n") {
+                let words: Vec<&str> = line.trim_end().split(' ').collect();
+                said.insert(words[0].to_owned());
+                said.extend(words.get(..2).map(|two| two.join(" ")));
+                said.insert(line.to_owned());
             }
         }
     }
-    unsaid
+    for lines in documents(story) {
+        said.insert("OK".to_owned());
+        said.extend(keys(&lines).map(str::to_owned));
+    }
+    said
 }
 
 /// The keys of the document that this subsection describes. They are taken

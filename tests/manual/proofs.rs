@@ -4,11 +4,11 @@
 //! each paragraph has a proof, and that the commands, replies, keys and numbers
 //! of the paragraph occur in it.
 
-use super::{documents, keys, stories_by_name};
+use super::{documents, stories_by_name, words_said};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use support::page::{Manual, NAME, Section};
-use support::story::{Action, Side, Story};
+use support::story::Story;
 use support::{source, text_of};
 
 /// Sections that only name things.
@@ -95,23 +95,6 @@ fn marked_words(line: &str) -> Vec<&str> {
 fn large_numbers(line: &str) -> impl Iterator<Item = &str> {
     let numbers = line.split(|c: char| !c.is_ascii_digit());
     numbers.filter(|number| number.len() >= 3)
-}
-
-/// The commands, replies and keys of a story.
-fn words_said(story: &Story) -> BTreeSet<String> {
-    let mut said = BTreeSet::new();
-    for step in story.steps_for(Side::Beanpole) {
-        if let Action::Send(bytes) | Action::Expect(bytes) = step.action {
-            let text = String::from_utf8_lossy(&bytes).into_owned();
-            let words = text.split("\r\n").filter_map(|line| line.split(' ').next());
-            said.extend(words.map(str::to_owned));
-        }
-    }
-    for lines in documents(story) {
-        said.insert("OK".to_owned());
-        said.extend(keys(&lines).map(str::to_owned));
-    }
-    said
 }
 
 /// What a paragraph's proof names: stories and other tests.

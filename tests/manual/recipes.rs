@@ -1,7 +1,7 @@
 //! The recipes of the companion's manual page, played on servers in such trouble.
 //! Numbers and the width of gaps need not be those of the page.
 
-use super::companion::{PAGE, play};
+use super::companion::{PAGE, lines_of, play};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::process::Command;
@@ -21,25 +21,17 @@ const RECIPES: [&str; 9] = [
     "Once a day, at a time",
 ];
 
-/// The recipes: the title and the lines of each.
-fn recipes() -> Vec<(&'static str, Vec<&'static str>)> {
-    let rest = PAGE.split("\n.Sh RECIPES\n").nth(1).unwrap();
-    let section = rest.split("\n.Sh ").next().unwrap();
-    let recipes = section.split(".Ss ").skip(1).map(|recipe| {
-        let mut lines = recipe.lines();
-        (lines.next().unwrap(), lines.collect())
-    });
-    recipes.collect()
-}
-
 /// The displays of a recipe, one after the other.
 fn displays(title: &str) -> impl Iterator<Item = Vec<&'static str>> {
-    let recipes = recipes();
-    let (_, lines) = recipes.into_iter().find(|(one, _)| *one == title).unwrap();
-    let text = lines.join("\n");
-    let whole: &'static str = Box::leak(text.into_boxed_str());
-    let displays = whole.split(".Bd -literal -offset indent\n").skip(1);
-    displays.map(|display| display.split("\n.Ed").next().unwrap().lines().collect())
+    let lines = lines_of(title);
+    let parts: Vec<_> = lines
+        .split(|line| *line == ".Ed")
+        .map(<[_]>::to_vec)
+        .collect();
+    parts.into_iter().filter_map(|mut part| {
+        let begin = part.iter().position(|line| line.starts_with(".Bd "))?;
+        Some(part.split_off(begin + 1))
+    })
 }
 
 /// Plays a display in a shell, and compares.
@@ -82,11 +74,15 @@ fn scene(options: &[&str]) -> (Server, Folder) {
 
 #[test]
 fn each_recipe_is_played_and_short() {
-    let recipes = recipes();
-    let titles: Vec<_> = recipes.iter().map(|(title, _)| *title).collect();
-    assert_eq!(titles, RECIPES);
-    for (title, lines) in recipes {
-        assert!(lines.len() < 45, "{title}: {} lines", lines.len());
+    let titles = PAGE.sections().map(|section| section.title);
+    let recipes = titles.skip_while(|title| *title != "RECIPES").skip(1);
+    let recipes: Vec<_> = recipes
+        .take_while(|title| *title != "ENVIRONMENT")
+        .collect();
+    assert_eq!(recipes, RECIPES);
+    for title in recipes {
+        let lines = lines_of(title).len();
+        assert!(lines < 45, "{title}: {lines} lines");
     }
 }
 
