@@ -61,7 +61,7 @@ const START: u64 = 1_700_000_000_000_000_000;
 const USUAL: u64 = 2_000;
 
 /// In how many orders each written history is tried.
-const ORDERS: u64 = 80;
+const ORDERS: u64 = 120;
 
 /// One in this number is played twice.
 const PLAYED_AGAIN: u64 = 20;

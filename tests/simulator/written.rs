@@ -18,6 +18,10 @@ pub fn all() -> Vec<(&'static str, Plan)> {
     let first = "put 0 0 60 5\r\nfirst";
     let large = &format!("put 0 0 60 900\r\n{}", "x".repeat(900));
     vec![
+        (
+            "a server that stops gives no job to a waiting client",
+            stopping_while_clients_wait(),
+        ),
         // The committer syncs three milliseconds after the first put.
         (
             "a record written during a sync is synced in time",
@@ -55,6 +59,24 @@ pub fn all() -> Vec<(&'static str, Plan)> {
     ]
 }
 
+/// Each life stops at another step. Two clients wait for the job that a third one puts: they
+/// could not delete it any more.
+fn stopping_while_clients_wait() -> Plan {
+    let one = |step: u64| {
+        let [uses, watches] = ["use", "watch"].map(|word| format!("{word} t{step}"));
+        let waits = vec![asks(&[&watches, "ignore default", "reserve"])];
+        let puts = vec![asks(&[&uses, "put 0 0 60 5\r\nfirst"])];
+        Life {
+            end: End::Stopped(step),
+            ..life(vec![waits.clone(), waits, puts])
+        }
+    };
+    Plan {
+        lives: (150..450).step_by(15).map(one).collect(),
+        ..plan(Vec::new())
+    }
+}
+
 /// A record that is written while a sync runs is not covered by it. Each life ends a
 /// while after the clients have disconnected.
 fn beside_a_sync() -> Plan {
@@ -62,10 +84,7 @@ fn beside_a_sync() -> Plan {
     let one = Life {
         end: End::Later { is_killed: true },
         cut: Some(Survival::Nothing),
-        ..life(vec![
-            vec![asks(&[put])],
-            vec![Action::Waits(3), asks(&[put])],
-        ])
+        ..life(vec![vec![asks(&[put]), Action::Waits(3), asks(&[put])]; 3])
     };
     Plan {
         sync: SyncMode::Every(Duration::from_millis(4)),

@@ -84,13 +84,7 @@ struct Judge {
     replaced_at: Option<u64>,
     is_stopping: bool,
     has_stopped: bool,
-    segment_size: u64,
-    /// Clients that are silent are closed.
-    has_timeout: bool,
-    /// Clients that read nothing are closed as well. That happens where sockets
-    /// hold little.
-    is_narrow: bool,
-    max_connections: usize,
+    plan: Plan,
     /// Who connects, and whether there is room for it.
     connecting: Option<usize>,
     has_room: bool,
@@ -113,7 +107,6 @@ struct Caller {
     name: String,
     peer: Option<Peer>,
     client: Option<naive::Client>,
-    came_at: u64,
     accepted_at: u64,
     /// Since then it sends nothing more.
     is_over_at: Option<u64>,
@@ -131,9 +124,6 @@ struct Caller {
     /// How many bytes had been written to it when the process was killed.
     written: Option<usize>,
 }
-
-/// Commands that clients send together usually have shorter replies than this.
-const NARROW: usize = 10_000;
 
 /// Begins to judge a process that has just read its jobs.
 pub fn begin(legacy: &mut Legacy, engine: &Engine, next_id: JobId, now: Time, plan: &Plan) {
@@ -174,10 +164,7 @@ pub fn begin(legacy: &mut Legacy, engine: &Engine, next_id: JobId, now: Time, pl
         replaced_at: None,
         is_stopping: false,
         has_stopped: false,
-        segment_size: plan.segment_size,
-        has_timeout: plan.idle_timeout.is_some(),
-        is_narrow: plan.room < NARROW,
-        max_connections: plan.max_connections,
+        plan: plan.clone(),
         connecting: None,
         has_room: false,
         last_left_at: 0,
@@ -221,7 +208,6 @@ pub fn caller(name: &str) -> usize {
         let callers = &mut judge.as_mut().expect("somebody judges").callers;
         callers.push(Caller {
             name: name.to_owned(),
-            came_at: threads::tick(),
             ..Caller::default()
         });
         callers.len() - 1
@@ -285,7 +271,7 @@ impl Judge {
             }
 
             Event::Accepts(caller, peer) => {
-                self.has_room = self.connected() < self.max_connections;
+                self.has_room = self.connected() < self.plan.max_connections;
                 self.connecting = Some(caller);
                 self.callers[caller].peer = Some(peer);
             }
@@ -369,7 +355,6 @@ impl Judge {
     fn postpone(&mut self, nanos: u64) {
         self.times.iter_mut().for_each(|time| *time += nanos);
         for caller in &mut self.callers {
-            caller.came_at += nanos;
             let ends = [&mut caller.is_over_at, &mut caller.left_at];
             ends.into_iter().flatten().for_each(|time| *time += nanos);
         }

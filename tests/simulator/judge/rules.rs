@@ -23,6 +23,9 @@ const AWAITED_FOR: u64 = 5_000_000;
 /// How much memory a job takes besides its body, or less.
 const OVERHEAD: usize = 400;
 
+/// Commands that clients send together usually have shorter replies than this.
+const NARROW: usize = 10_000;
+
 /// While all threads wait, nothing that can be done now is left undone.
 impl Judge {
     pub fn the_loss_of_the_lock_is_known(&self) {
@@ -113,7 +116,7 @@ impl Judge {
         let put = caller.said.front().map_or(0, |(_, body)| body.len()) + OVERHEAD;
         let since = caller.asked_at.unwrap_or(0);
         assert!(
-            world::may_refuse(since, live, put as u64, self.segment_size),
+            world::may_refuse(since, live, put as u64, self.plan.segment_size),
             "{}'s put is refused, though the disk has room",
             caller.name
         );
@@ -248,8 +251,11 @@ impl Judge {
         let is_held =
             |job: &naive::Job| matches!(job.state, State::Reserved { by, .. } if by == client);
         let is_busy = self.model.is_waiting(client) || self.model.jobs.iter().any(is_held);
-        let is_silent = self.has_timeout && !is_busy;
-        let is_deaf = self.has_timeout && self.is_narrow;
+        // Clients that are silent are closed, and those that read nothing where sockets hold
+        // little.
+        let has_timeout = self.plan.idle_timeout.is_some();
+        let is_silent = has_timeout && !is_busy;
+        let is_deaf = has_timeout && self.plan.room < NARROW;
         let has_ended = self.is_stopping || world::is_struck();
         assert!(
             caller.is_done || is_silent || is_deaf || has_ended,
