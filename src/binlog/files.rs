@@ -15,7 +15,8 @@
 //! would be synced as well. A block that is only allocated costs more writes or flushes
 //! at its first sync (`tests/binlog/zeros` counts them). But while a put waits for the file,
 //! as the first one of all does, its room is only allocated: to write 30 MB may take
-//! seconds.
+//! seconds. So is what a file has beyond 64 MiB: so long are files for long jobs, and each of
+//! these is written in one piece.
 //!
 //! An obsolete segment keeps its file and its old contents: on a full disk, another
 //! program could take the room of a file as soon as that is removed. The segment that
@@ -237,7 +238,7 @@ impl Binlog {
             };
             let len = tail.segment_len;
             // While a put waits, no new file is written: its later syncs cost more, once.
-            let zeros = if tail.waiting > 0 { 0 } else { len };
+            let zeros = if tail.waiting > 0 { 0 } else { MOST_ZEROS };
             let done = match work {
                 Work::Obsolete { is_kept } => {
                     let (number, _) = tail.obsolete.pop_front().expect("it is the next work");
@@ -363,6 +364,9 @@ impl Binlog {
         is_cut
     }
 }
+
+/// Up to this length, a new file is written and not only allocated.
+const MOST_ZEROS: u64 = 64 << 20;
 
 /// How many bytes a segment gives back at a time, until a longer directory has its blocks.
 /// They do not come back, so it gives no more.
