@@ -63,9 +63,7 @@ impl Machine {
     /// opens the log.
     fn take_over(&self) -> Server {
         self.shared.holder.store(self.number, Ordering::SeqCst);
-        let names = self.shared.disk.names().into_iter();
-        let prepared = names.filter(|name| name.starts_with("segment.spare"));
-        prepared.for_each(|name| self.shared.disk.remove_file(&name));
+        remove_prepared(&self.shared.disk);
         Server::new(self.open().unwrap_or_else(|error| panic!("{error}")))
     }
 
