@@ -295,8 +295,12 @@ impl Binlog {
     /// whole one any more.
     fn shorten(&self, name: &str) -> io::Result<()> {
         let file = self.storage.open(name)?;
-        let left = file.len()?.checked_sub(GIVEN_BACK);
-        file.set_len(left.ok_or(io::ErrorKind::StorageFull)?)?;
+        let left = file.len()?.saturating_sub(GIVEN_BACK);
+        // After a power cut, a start may find it under its old name, and reads its header.
+        if left == 0 {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        file.set_len(left)?;
         file.sync()
     }
 
