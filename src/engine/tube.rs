@@ -182,10 +182,10 @@ impl Engine {
         true
     }
 
-    /// Whether there is this tube, and no pause of it.
-    pub fn is_unpaused(&self, tube: &TubeName) -> bool {
+    /// Whether a `pause-tube` begins a pause: there is the tube, and no pause of it.
+    pub fn begins_pause(&self, tube: &TubeName, length: Seconds) -> bool {
         let tube = self.find_tube(tube).map(|tube| &self.tubes[tube]);
-        tube.is_some_and(|tube| tube.pause.is_none())
+        length > Seconds(0) && tube.is_some_and(|tube| tube.pause.is_none())
     }
 
     /// Removes a tube if it has no jobs and no connections. It may still have been

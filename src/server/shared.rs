@@ -9,7 +9,7 @@ use super::{Engine, HangupList, Limits};
 use crate::binlog::{Binlog, Jobs, Lsn, max_put_len, pause_len};
 use crate::engine::{ConnectionId, Outcome, Time};
 use crate::lock::{ContendedGuard, ContendedMutex};
-use crate::protocol::{Command, Reply, Request, Seconds};
+use crate::protocol::{Command, Reply, Request};
 use crate::sync::thread::Thread;
 use crate::sync::{AtomicBool, AtomicU64, OnceLock, Ordering};
 use std::collections::BTreeMap;
@@ -173,7 +173,7 @@ impl Shared {
                 len.filter(|_| state.engine.body_becomes_job(id))
             }
             Request::Command(_, Command::PauseTube(tube, length)) => {
-                let begins = *length > Seconds(0) && state.engine.is_unpaused(tube);
+                let begins = state.engine.begins_pause(tube, *length);
                 begins.then(|| pause_len(tube)).filter(lacks)
             }
             _ => None,

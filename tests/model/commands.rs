@@ -216,8 +216,8 @@ impl Model {
                 let ready = self.jobs_in(&used).filter(|job| job.state == State::Ready);
                 found(ready.min_by_key(|job| (job.priority, job.id)))
             }
-            ["peek-delayed"] => found(self.next_delayed(&used)),
-            ["peek-buried"] => found(self.next_buried(&used)),
+            ["peek-delayed"] => found(self.first_put_aside(&used, "delayed")),
+            ["peek-buried"] => found(self.first_put_aside(&used, "buried")),
             ["kick", bound] => self.kick(&used, bound.parse().ok()?),
             ["kick-job", id] => {
                 let id = id.parse().ok()?;
@@ -397,13 +397,10 @@ impl Model {
     }
 
     fn kick(&mut self, tube: &str, bound: usize) -> String {
-        let buried = self.next_buried(tube).is_some();
+        let buried = self.first_put_aside(tube, "buried");
+        let state = buried.map_or("delayed", |_| "buried");
         for kicked in 0..bound {
-            let next = if buried {
-                self.next_buried(tube)
-            } else {
-                self.next_delayed(tube)
-            };
+            let next = self.first_put_aside(tube, state);
             match next.map(|job| job.id) {
                 Some(id) => self.kick_one(id),
                 None => return format!("KICKED {kicked}"),

@@ -10,6 +10,7 @@ mod commands;
 mod documents;
 mod options;
 
+use documents::word;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A second, in the model's unit of time.
@@ -383,21 +384,14 @@ impl Model {
         Some(job.min_by_key(|job| (job.priority, job.id))?.id)
     }
 
-    fn next_delayed(&self, tube: &str) -> Option<&Job> {
-        let delayed = self.jobs_in(tube).filter_map(|job| match job.state {
-            State::Delayed { until } => Some((until, job)),
-            _ => None,
-        });
-        let first = delayed.min_by_key(|&(until, job)| (until, job.id));
-        first.map(|(_, job)| job)
-    }
-
-    fn next_buried(&self, tube: &str) -> Option<&Job> {
-        let buried = self.jobs_in(tube).filter_map(|job| match job.state {
-            State::Buried { number } => Some((number, job)),
-            _ => None,
-        });
-        buried.min_by_key(|&(number, _)| number).map(|(_, job)| job)
+    /// The delayed job of a tube whose delay ends first, or the one that was buried first.
+    fn first_put_aside(&self, tube: &str, state: &str) -> Option<&Job> {
+        let jobs = self.jobs_in(tube).filter(|job| word(job.state) == state);
+        jobs.min_by_key(|job| match job.state {
+            State::Delayed { until } => (until, job.id),
+            State::Buried { number } => (number, job.id),
+            State::Ready | State::Reserved { .. } => unreachable!("it is put aside"),
+        })
     }
 
     fn job(&self, id: u64) -> Option<&Job> {

@@ -75,13 +75,12 @@ impl Engine {
     }
 
     pub(super) fn pause_tube(&mut self, name: &TubeName, length: Seconds) -> Option<Reply> {
+        if self.outside.disk_is_full && self.begins_pause(name, length) {
+            return Some(Reply::OutOfMemory);
+        }
         let tube = self.find_tube(name)?;
         let until = self.now + length;
         let pause = (length > Seconds(0)).then_some(Pause { length, until });
-        let begins = pause.is_some() && self.tubes[tube].pause.is_none();
-        if begins && self.outside.disk_is_full {
-            return Some(Reply::OutOfMemory);
-        }
         self.tubes[tube].pauses += 1;
         self.set_pause(tube, pause);
         self.set_timer(Owner::Tube(tube));

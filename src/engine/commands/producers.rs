@@ -1,5 +1,6 @@
 //! What producers say: `put` and `use`.
 
+use crate::engine::connection::Connection;
 use crate::engine::job::{Details, Job};
 use crate::engine::slab::{ConnectionIndex, TubeIndex};
 use crate::engine::{Change, ConnectionId, Engine, Outcome, memory};
@@ -23,13 +24,12 @@ impl Engine {
     /// Whether the body that has come for this connection becomes a job, if there
     /// is room for it on the disk.
     pub fn body_becomes_job(&self, id: ConnectionId) -> bool {
-        let connection = self.find(id).map(|by| &self.connections[by]);
-        connection.is_some_and(|connection| match &connection.incoming {
-            Some((_, put)) => {
-                let is_refused = self.refusal(put, connection.used, None).is_some();
-                !is_refused && self.holder(put, connection.used).is_none()
-            }
-            None => false,
+        let Some(by) = self.find(id) else {
+            return false;
+        };
+        let Connection { incoming, used, .. } = &self.connections[by];
+        incoming.as_ref().is_some_and(|(_, put)| {
+            self.refusal(put, *used, None).is_none() && self.holder(put, *used).is_none()
         })
     }
 
