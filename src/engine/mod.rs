@@ -20,13 +20,14 @@
 //! Two things are bounded instead: how many tubes a connection may watch, and in
 //! how many tubes there may be jobs with the same concurrency limit.
 //!
-//! Time enters only as an argument and should not run backwards. If it does, a
-//! deadline comes late, and nothing else goes wrong.
+//! Time enters only as an argument of these calls, and should not run backwards. If it does,
+//! a deadline comes late, and nothing else goes wrong.
 //!
 //! `commands` has the commands, a line or a method for each. `transitions.rs`
 //! has the ways of a job from state to state, and what the clock does.
 //! `counts.rs` has the counts, and `stats.rs` the answers to `stats` and its
-//! like. `options` has what the four options of a put do.
+//! like. `memory.rs` says how much memory each thing takes. `options` has what the four
+//! options of a put do.
 //!
 //! # Invariants
 //!
@@ -456,7 +457,8 @@ impl Engine {
     /// still taken; `None` if there is neither.
     pub fn stored(&self, id: JobId) -> Option<StoredJob> {
         let Some(job) = self.jobs.get(id) else {
-            return self.keys.unique.tombstones.get(&id).cloned();
+            let tombstone = self.keys.unique.tombstones.get(&id);
+            return tombstone.map(|stored| (**stored).clone());
         };
         let details = job.details.as_deref().cloned().unwrap_or_default();
         Some(StoredJob {

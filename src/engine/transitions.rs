@@ -281,12 +281,7 @@ impl Engine {
         self.effects.steps += 1;
         match entry.state {
             State::Ready => self.tubes[entry.tube].ready.remove(entry.priority, id),
-            State::Delayed { until } => {
-                self.tubes[entry.tube].delayed.remove(&(until, id));
-            }
-            State::Buried { order } => {
-                self.tubes[entry.tube].buried.remove(&(order, id));
-            }
+            State::Delayed { .. } | State::Buried { .. } => self.put_aside(id, entry, false),
             State::Reserved { by, until } => {
                 self.connections[by].reserved.remove(&(until, id));
             }
@@ -301,19 +296,31 @@ impl Engine {
                 self.tubes[entry.tube].ready.insert(entry.priority, id);
                 self.waiting.note(entry.tube, &self.tubes[entry.tube]);
             }
-            State::Delayed { until } => {
-                self.tubes[entry.tube].delayed.insert((until, id));
+            State::Delayed { .. } => {
+                self.put_aside(id, entry, true);
                 self.set_timer(Owner::Tube(entry.tube));
             }
-            State::Buried { order } => {
-                self.tubes[entry.tube].buried.insert((order, id));
-            }
+            State::Buried { .. } => self.put_aside(id, entry, true),
             State::Reserved { by, until } => {
                 self.connections[by].reserved.insert((until, id));
                 self.set_timer(Owner::Connection(by));
             }
         }
         self.count(entry, |n| *n += 1);
+    }
+
+    /// Adds a delayed or buried job to those of its tube, or takes it out.
+    // Not inlined, like `tie`: all moves would take as much of the stack.
+    #[inline(never)]
+    fn put_aside(&mut self, id: JobId, entry: QueueEntry, is_added: bool) {
+        let tube = &mut self.tubes[entry.tube];
+        match entry.state {
+            State::Delayed { until } if is_added => tube.delayed.insert((until, id)),
+            State::Delayed { until } => tube.delayed.remove(&(until, id)),
+            State::Buried { order } if is_added => tube.buried.insert((order, id)),
+            State::Buried { order } => tube.buried.remove(&(order, id)),
+            State::Ready | State::Reserved { .. } => unreachable!("it is not put aside"),
+        };
     }
 
     /// The state of the next job that is buried.

@@ -45,12 +45,9 @@ impl Engine {
         if let (Some(limit), Some(from)) = (job.limit(), from)
             && from.state == State::Ready
         {
-            let jobs = self
-                .keys
-                .limited
-                .get_mut(&limit.key)
-                .expect("it has the job");
-            jobs.remove(id, from, &mut self.tubes[from.tube]);
+            let jobs = self.keys.limited.get_mut(&limit.key);
+            let tube = &mut self.tubes[from.tube];
+            jobs.expect("it has the job").remove(id, from, tube);
         }
     }
 
@@ -69,13 +66,10 @@ impl Engine {
             }
         }
         if let Some(limit) = job.limit() {
+            let limited = &mut self.keys.limited;
             let jobs = match from {
-                None => self.keys.limited.entry(limit.key.clone()).or_default(),
-                Some(_) => self
-                    .keys
-                    .limited
-                    .get_mut(&limit.key)
-                    .expect("it has the job"),
+                None => limited.entry(limit.key.clone()).or_default(),
+                Some(_) => limited.get_mut(&limit.key).expect("it has the job"),
             };
             let was_at_limit = jobs.is_at_limit();
             jobs.count(limit, from, to);
@@ -97,7 +91,7 @@ impl Engine {
                 jobs.insert(id, to, &mut self.tubes[to.tube]);
             }
             if jobs.is_empty() {
-                self.keys.limited.remove(&limit.key);
+                limited.remove(&limit.key);
             }
         }
         let may_expire = |to: QueueEntry| matches!(to.state, State::Ready | State::Delayed { .. });

@@ -20,7 +20,7 @@ pub struct UniqueKeys {
     /// What they take, in bytes.
     pub memory: u64,
     /// The tombstones of deleted jobs, as the log must hold them.
-    pub tombstones: BTreeMap<JobId, StoredJob>,
+    pub tombstones: BTreeMap<JobId, Box<StoredJob>>,
 }
 
 impl UniqueKeys {
@@ -74,14 +74,14 @@ impl Engine {
             self.keys.unique.take(&stored.tube, unique, id);
             self.memory += memory::of_key(&stored.tube, unique);
             self.clock.ends.insert((until, id));
-            self.keys.unique.tombstones.insert(id, stored);
+            self.keys.unique.tombstones.insert(id, Box::new(stored));
             self.set_timer(Owner::Ends);
         }
     }
 
     /// Undoes [`restore_tombstone`](Self::restore_tombstone): the key is free.
     pub(in crate::engine) fn forget_key(&mut self, id: JobId) -> Option<StoredJob> {
-        let stored = self.keys.unique.tombstones.remove(&id)?;
+        let stored = *self.keys.unique.tombstones.remove(&id)?;
         let (unique, until) = stored.taken_key()?;
         self.memory -= memory::of_key(&stored.tube, unique);
         self.clock.ends.remove(&(until, id));
