@@ -62,6 +62,16 @@ impl State {
         }
     }
 
+    /// The order among jobs in this state: by the end of the delay or of the time to run,
+    /// or by the burial.
+    pub fn order(&self) -> u64 {
+        match *self {
+            State::Delayed { until } | State::Reserved { until, .. } => until.as_nanos(),
+            State::Buried { order } => order,
+            State::Ready => 0,
+        }
+    }
+
     /// The connection that has reserved the job, if one has.
     pub fn holder(&self) -> Option<ConnectionIndex> {
         match *self {

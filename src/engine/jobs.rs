@@ -118,6 +118,13 @@ impl Jobs {
         jobs.skip_while(move |&(other, _)| other < id)
     }
 
+    /// The other jobs of a job's page, at most 31.
+    pub fn neighbours(&self, id: JobId) -> impl Iterator<Item = (JobId, &Job)> {
+        let page = self.pages.get(&(id.0 / PAGE)).into_iter();
+        let jobs = page.flat_map(move |page| page.jobs(id.0 / PAGE));
+        jobs.filter(move |&(other, _)| other != id)
+    }
+
     /// How many pages have jobs.
     pub fn page_count(&self) -> u64 {
         let newest = self.pages.last_key_value();

@@ -30,7 +30,7 @@
 //! come in there, and know nothing of the table above: see `options`.
 
 use super::connection::Wait;
-use super::job::{QueueEntry, State};
+use super::job::{Job, QueueEntry, State};
 use super::slab::{ConnectionIndex, TubeIndex};
 use super::{Change, Engine, JobId, Owner, Reply, Time};
 use crate::protocol::Event;
@@ -102,7 +102,7 @@ impl Engine {
         }
         while self.effects.steps < most_steps
             && let Some(&(until, id)) = self.tubes[index].delayed.first()
-            && until <= self.now
+            && Time::from_nanos(until) <= self.now
         {
             self.change_state(id, State::Ready, None);
         }
@@ -281,7 +281,7 @@ impl Engine {
         self.effects.steps += 1;
         match entry.state {
             State::Ready => self.tubes[entry.tube].ready.remove(entry.priority, id),
-            State::Delayed { .. } | State::Buried { .. } => self.put_aside(id, entry, false),
+            State::Delayed { .. } | State::Buried { .. } => self.change_first(id, entry, false),
             State::Reserved { by, until } => {
                 self.connections[by].reserved.remove(&(until, id));
             }
@@ -297,10 +297,10 @@ impl Engine {
                 self.waiting.note(entry.tube, &self.tubes[entry.tube]);
             }
             State::Delayed { .. } => {
-                self.put_aside(id, entry, true);
+                self.change_first(id, entry, true);
                 self.set_timer(Owner::Tube(entry.tube));
             }
-            State::Buried { .. } => self.put_aside(id, entry, true),
+            State::Buried { .. } => self.change_first(id, entry, true),
             State::Reserved { by, until } => {
                 self.connections[by].reserved.insert((until, id));
                 self.set_timer(Owner::Connection(by));
@@ -309,18 +309,29 @@ impl Engine {
         self.count(entry, |n| *n += 1);
     }
 
-    /// Adds a delayed or buried job to those of its tube, or takes it out.
-    // Not inlined, like `tie`: all moves would take as much of the stack.
-    #[inline(never)]
-    fn put_aside(&mut self, id: JobId, entry: QueueEntry, is_added: bool) {
-        let tube = &mut self.tubes[entry.tube];
-        match entry.state {
-            State::Delayed { until } if is_added => tube.delayed.insert((until, id)),
-            State::Delayed { until } => tube.delayed.remove(&(until, id)),
-            State::Buried { order } if is_added => tube.buried.insert((order, id)),
-            State::Buried { order } => tube.buried.remove(&(order, id)),
-            State::Ready | State::Reserved { .. } => unreachable!("it is not put aside"),
+    /// Adds a delayed or buried job to those of its tube, or takes it out. If it is the
+    /// first one of its page, it takes the place of the one that is first without it.
+    fn change_first(&mut self, id: JobId, entry: QueueEntry, is_added: bool) {
+        let is_like = |(_, job): &(JobId, &Job)| {
+            job.tube == entry.tube && job.state.name() == entry.state.name()
         };
+        let others = self.jobs.neighbours(id).filter(is_like);
+        let other = others.map(|(id, job)| (job.state.order(), id)).min();
+        let first = (entry.state.order(), id);
+        if other.is_none_or(|other| first < other) {
+            let tube = &mut self.tubes[entry.tube];
+            let firsts = match entry.state {
+                State::Delayed { .. } => &mut tube.delayed,
+                _ => &mut tube.buried,
+            };
+            let (before, after) = if is_added {
+                (other, Some(first))
+            } else {
+                (Some(first), other)
+            };
+            before.map(|before| firsts.remove(&before));
+            firsts.extend(after);
+        }
     }
 
     /// The state of the next job that is buried.

@@ -25,9 +25,10 @@ pub struct Tube {
     /// The first ready job of each key whose concurrency limit is reached: a
     /// reserve passes these over, and they are only peeked at.
     pub passed_over: ReadyQueue,
-    /// The delayed jobs by the end of their delay.
-    pub delayed: BTreeSet<(Time, JobId)>,
-    /// The buried jobs by the order of their burial.
+    /// The delayed jobs by the end of their delay, in nanoseconds. Of the jobs in a page only
+    /// the first is here, because the others are found in the page.
+    pub delayed: BTreeSet<(u64, JobId)>,
+    /// The buried jobs by the order of their burial. Here, too, is only the first of a page.
     pub buried: BTreeSet<(u64, JobId)>,
     /// How many jobs it has, by state: those in the collections above and in the
     /// queues of keys, and the reserved ones, which are in collections of the
@@ -113,7 +114,8 @@ impl Tube {
 
     /// When the clock alone next changes something here.
     pub fn next_event(&self) -> Option<Time> {
-        let matures = self.delayed.first().map(|&(until, _)| until);
+        let matures = self.delayed.first();
+        let matures = matures.map(|&(until, _)| Time::from_nanos(until));
         let resumes = self.pause.map(|pause| pause.until);
         matures.into_iter().chain(resumes).min()
     }

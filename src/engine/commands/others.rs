@@ -40,11 +40,11 @@ impl Engine {
                 break;
             }
             let tube = self.used_tube(by);
-            let next = match kick.only_buried {
-                true => tube.buried.first().map(|&(_, id)| id),
-                false => tube.delayed.first().map(|&(_, id)| id),
+            let jobs = match kick.only_buried {
+                true => &tube.buried,
+                false => &tube.delayed,
             };
-            let Some(id) = next else {
+            let Some(&(_, id)) = jobs.first() else {
                 kick.left = 0;
                 break;
             };
