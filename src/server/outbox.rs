@@ -167,7 +167,11 @@ impl Client {
     /// Says whether the kernel holds this many bytes of what is sent, or only little: then
     /// long replies go to it in short pieces.
     pub fn send_at_once(&self, most: Option<usize>) {
-        self.outbox().is_narrow = most.is_none();
+        let mut outbox = self.outbox();
+        outbox.is_narrow = most.is_none();
+        // It has another space from now on.
+        outbox.socket_space = 0;
+        drop(outbox);
         self.stream.hold_unsent(most.unwrap_or(SENT_TO_NARROW));
     }
 
@@ -925,6 +929,18 @@ mod tests {
         let expected =
             format!("FOUND 1 2045\r\n{short}\r\nFOUND 1 2046\r\n{long}\r\nTIMED_OUT\r\n");
         assert_eq!(received(client, theirs), expected);
+    }
+
+    /// Each short reply may take a kilobyte there.
+    #[test]
+    fn a_socket_that_was_wide_has_little_space_for_certain_when_it_is_narrow_again() {
+        let (client, _theirs) = client();
+        client.outbox().post([INSERTED; 20], LSN);
+        let fits = |client: &Client| client.outbox().find_space(&client.stream);
+        client.send_at_once(Some(SEND_BYTES));
+        assert!(fits(&client));
+        client.send_at_once(None);
+        assert!(!fits(&client));
     }
 
     /// Whatever it does not read, and however long the replies are.
