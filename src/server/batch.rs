@@ -166,6 +166,10 @@ impl Batch {
     ) -> Next {
         let has_room = state.engine.room_for_replies() >= SEND_BYTES as u64;
         self.gathers = if has_room { SEND_BYTES } else { FEW_BYTES };
+        // Each change is a step. So what is appended before the binlog may have others wait
+        // fits where its files are short, too.
+        let most_changes = state.engine.outside.most_changes;
+        let most_steps = most_changes.map_or(SLICE_STEPS, |most| most.min(SLICE_STEPS));
         for done in 1.. {
             let Some(request) = self.requests.pop_front() else {
                 break;
@@ -213,7 +217,7 @@ impl Batch {
             }
             // The cost is counted in steps, not in time: reading the clock
             // costs as much as a short command.
-            let is_long = state.engine.effects.steps >= SLICE_STEPS;
+            let is_long = state.engine.effects.steps >= most_steps;
             let is_wanted = || shared.is_awaited() || shared.has_binlog_backpressure();
             let has_to_end = is_long || done % CHECK_EVERY == 0 && is_wanted();
             if has_to_end && !self.requests.is_empty() {
@@ -421,18 +425,26 @@ mod tests {
         assert!(rest.is_bulk());
     }
 
+    /// Where the files of the binlog are short, there is room for the records of a short one.
     #[test]
     fn a_time_slice_ends_after_its_number_of_steps() {
         let directory = tempfile::tempdir().unwrap();
         let shared = shared(&directory);
-        let mut batch = Batch::default();
-        push(&mut batch, &"peek-ready\r\n".repeat(2));
-        shared.with_lock(|state, now| {
-            let id = state.engine.connect();
-            state.engine.effects.steps = SLICE_STEPS;
-            assert!(batch.execute_slice(&shared, state, id, now) == Next::Continue);
-        });
-        assert_eq!(*batch.replies().0, [Reply::NotFound]);
+        for (most_changes, steps) in [
+            (None, SLICE_STEPS),
+            (Some(20_000), SLICE_STEPS),
+            (Some(8), 8),
+        ] {
+            let mut batch = Batch::default();
+            push(&mut batch, &"peek-ready\r\n".repeat(3));
+            shared.with_lock(|state, now| {
+                let id = state.engine.connect();
+                state.engine.outside.most_changes = most_changes;
+                state.engine.effects.steps = steps - 2;
+                assert!(batch.execute_slice(&shared, state, id, now) == Next::Continue);
+            });
+            assert_eq!(*batch.replies().0, [Reply::NotFound, Reply::NotFound]);
+        }
     }
 
     #[test]
