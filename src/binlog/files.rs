@@ -10,13 +10,12 @@
 //! and for a write, a prepared segment is removed.)
 //!
 //! A new file is filled with zeros that are really written (or with noise, where no room can
-//! be allocated). So its room is allocated,
-//! and a later write to these blocks need not change the file system's metadata, which
-//! would be synced as well. A block that is only allocated costs more writes or flushes
-//! at its first sync (`tests/binlog/zeros` counts them). But while a put waits for the file,
-//! as the first one of all does, its room is only allocated: to write 30 MB may take
-//! seconds. So is what a file has beyond 64 MiB: so long are files for long jobs, and each of
-//! these is written in one piece.
+//! be allocated). So its room is allocated, and a later write to these blocks need not change
+//! the file system's metadata, which would be synced as well. A block that is only allocated
+//! costs more writes or flushes at its first sync (`tests/binlog/zeros` counts them). But
+//! while a put waits for the file, as the first one of all does, its room is only allocated:
+//! to write 30 MB may take seconds. What a file has beyond 64 MiB is only allocated, too:
+//! files are longer than that only for long jobs, each of which is written in one piece.
 //!
 //! An obsolete segment keeps its file and its old contents: on a full disk, another
 //! program could take the room of a file as soon as that is removed. The segment that
@@ -97,8 +96,8 @@ impl Binlog {
     }
 
     /// Whether more work should wait, because more might soon be appended than there is
-    /// room for on a full disk. Then call
-    /// [`make_up`](Self::make_up) before that work. May be called under the server's lock.
+    /// room for on a full disk. Then call [`make_up`](Self::make_up) before that work. May be
+    /// called under the server's lock.
     pub fn has_backpressure(&self) -> bool {
         let tail = self.tail();
         let unwritten = tail.end.0 - self.durable.load(Ordering::Acquire);

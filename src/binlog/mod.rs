@@ -85,8 +85,7 @@
 //!
 //! where each put is counted at its maximum length ([`put_len`]). All segments have one
 //! length, which is chosen at the start (`recovery`). A full disk stops puts, and nothing
-//! else.
-//! `tail` has the rule for that.
+//! else: `tail` has the rule for that.
 //!
 //! # Locks, and their order
 //!

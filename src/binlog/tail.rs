@@ -29,8 +29,9 @@
 //! them. Compaction moves four bytes for each byte of garbage, so the oldest segment is
 //! free before an eighth of a segment is used ([`earn_compaction`](Tail::earn_compaction)),
 //! and its file becomes the next prepared segment. No more than 256 jobs are examined for
-//! one change, so this needs fewer than some 800,000 jobs for each MiB of a segment. The file is never freed in between, since another program could
-//! take its blocks; for the same reason no file is cut at its last record.
+//! one change, so this needs fewer than some 800,000 jobs for each MiB of a segment. The
+//! file is never freed in between, since another program could take its blocks; for the same
+//! reason no file is cut at its last record.
 //!
 //! How much may these files lack? On a full disk, a longer directory gets its blocks from the
 //! file that needs the name, for good. *As long as all files together lack no more than three
