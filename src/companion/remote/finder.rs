@@ -163,9 +163,9 @@ pub fn first(client: &mut Client, tube: &TubeName, state: State) -> Outcome<Opti
 }
 
 /// Up to `most` jobs of a tube in one state, the first one before the others, with ids like
-/// that of the first. No server shows a first reserved job: these begin with the one that was
-/// put first or, if the server lists no jobs, are those beside the next ready job, or the
-/// latest.
+/// that of the first. No server shows which reserved job is the first. If the server lists
+/// its jobs, those that were put first are found; if not, those with ids like that of the
+/// next ready job or, without one, of the latest job.
 pub fn near(
     client: &mut Client,
     tube: &TubeName,

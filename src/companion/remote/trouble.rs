@@ -400,8 +400,9 @@ pub fn sentences(client: &mut Client, name: &TubeName, tube: &Tube) -> Outcome<V
     Ok(said)
 }
 
-/// The address of the connection that puts most into a tube that grows by so many jobs a
-/// minute, by how many it has put since it came.
+/// The address of the connection that puts most into a tube, if that is more than half of
+/// the jobs by which the tube grows in a minute. What is known of each connection is how many
+/// jobs it has put since it came.
 fn producer(client: &mut Client, tube: &TubeName, rate: u64) -> Outcome<Option<String>> {
     let all = connections(client)?.unwrap_or_default();
     let of_it = all.iter().filter(|one| one.text("tube") == tube.as_str());

@@ -164,7 +164,7 @@ impl Sample {
         tubes: Vec<(TubeName, Facts)>,
         asked: &HashSet<TubeName>,
     ) -> Outcome<Sample> {
-        // Where nothing was reserved, no job fails; and who tells that tells ages, too.
+        // Where nothing was reserved, no job fails. A server that tells this tells the ages, too.
         let wanted: Vec<_> = tubes
             .iter()
             .filter(|(name, facts)| {

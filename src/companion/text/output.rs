@@ -182,7 +182,7 @@ pub fn print(text: String) -> Outcome {
 }
 
 /// Whether standard output was closed when the program began: then it is /dev/null, opened
-/// to be read, too, while a shell opens that only to be written.
+/// for reading as well, while a shell opens that for writing only.
 pub fn is_closed() -> bool {
     let stdout = io::stdout();
     let flags = fcntl(&stdout, FcntlArg::F_GETFL).unwrap_or(0);

@@ -78,8 +78,8 @@ pub fn page(client: &mut Client, request: &Request) -> Outcome<Json> {
         looked: 0,
         next: None,
     };
-    // Without a search every job that is asked for is shown.
-    let at_once = match page.text.is_empty() && sort.is_none() {
+    // Of a page without a search every job that is asked for is shown.
+    let at_once = match page.text.is_empty() && sort.is_none() && !only_ids {
         true => PAGE,
         false => AT_ONCE,
     };
