@@ -227,6 +227,16 @@ fn a_server_that_hangs_is_given_up_before_the_scraper_gives_up() {
 }
 
 #[test]
+fn a_scraper_that_names_no_time_is_waited_for_as_usual() {
+    on_each_server(&[], |scene| {
+        let served = scene.begin("beanpole metrics --listen 127.0.0.1:0");
+        let get = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nX-Prometheus-Scrape-Timeout-Seconds: 0\r\n\r\n";
+        let up = format!("\nbeanstalk_up{{server=\"{}\"}} 1\n", scene.address());
+        assert!(http(http_port(&served), get).contains(&up));
+    });
+}
+
+#[test]
 fn a_unix_socket_whose_queue_is_full_is_given_up_in_time() {
     let scene = Scene::ours();
     let path = scene.folder.join("full");

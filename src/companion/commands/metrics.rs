@@ -86,6 +86,8 @@ const SHARED: Duration = Duration::from_secs(5);
 fn patience_of(request: &Request) -> Duration {
     let told = request.header("x-prometheus-scrape-timeout-seconds");
     let time = told.and_then(|text| <Duration as Parse>::parse(text).ok());
+    // Nobody is down because a scraper names no time.
+    let time = time.filter(|time| !time.is_zero());
     time.map_or(SCRAPE_PATIENCE, |time| {
         time.saturating_sub(MARGIN).max(time / 2)
     })
