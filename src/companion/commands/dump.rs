@@ -10,10 +10,10 @@ use crate::remote::finder::{self, MOST, each_body};
 use crate::remote::form::{DUMP_VERSION, Line, Source, job_to_json};
 use crate::remote::reply::LARGEST_BODY;
 use crate::remote::tubes::stats_of;
-use crate::remote::{NewJob, Scope, State, Writer};
+use crate::remote::{NewJob, Reply, Scope, State, Writer};
 use crate::signals::interrupts;
 use crate::text::json::json;
-use crate::text::{Output, Progress, complain, jobs, print};
+use crate::text::{Output, Progress, complain, counted, jobs, print};
 use crate::values::parse;
 use beanpole::protocol::TubeName;
 use clap::{Args, ValueHint};
@@ -105,6 +105,7 @@ impl Run for Load {
             line: 1,
             bytes: 0,
             loaded: 0,
+            stayed: 0,
             only_jobs: false,
         };
         let interrupted = interrupts()?;
@@ -132,6 +133,10 @@ impl Run for Load {
         };
         drop(progress);
         dump.writer.say_what_is_lost();
+        if dump.stayed > 0 {
+            let stayed = counted(dump.stayed, "job");
+            complain!("{stayed} not put: the unique key is taken");
+        }
         print(format!("{}\n", dump.loaded))?;
         if let Some(flaw) = &flaw {
             complain!("{}: {flaw}", dump.source.name);
@@ -155,6 +160,8 @@ struct Loading {
     /// How many bytes their bodies have.
     bytes: usize,
     loaded: u64,
+    /// How many were not put, since another job has their unique key.
+    stayed: u64,
     /// Whether these are only jobs, as `ls` lists them, without an end of their
     /// own.
     only_jobs: bool,
@@ -245,7 +252,10 @@ impl Loading {
         // All jobs may be there while a burial failed: then the rest begins
         // after them.
         let count = replies.len() as u64;
-        self.loaded += count;
+        let is_there = |reply: &&Reply| matches!(reply, Reply::InsertedBefore(..));
+        let stayed = replies.iter().filter(is_there).count() as u64;
+        self.stayed += stayed;
+        self.loaded += count - stayed;
         self.line += count;
         let Err(failure) = outcome else {
             return Ok(count);
