@@ -222,6 +222,8 @@ def the_curve_rises(browser, url):
     has_no_barrier(browser)
     picture(browser, "tube", 1200)
     browser.open(f"{url}?server=127.0.0.1%3A{PORT}")
+    browser.see("#clients a", "Hide")
+    has_no_barrier(browser)
     browser.click("#clients a", "Who puts")
     browser.read("ADDRESS" if SERVER.endswith("beanpoled") else "does not list its connections")
     has_no_barrier(browser)

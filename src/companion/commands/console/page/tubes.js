@@ -64,6 +64,7 @@ function showCard(card, server) {
 export async function clients(section, ask) {
   const { text, rows, more } = wanted("clients") ? await ask("clients") : { text: "", rows: [], more: "" };
   fill(section, { text, more });
+  section.querySelector("pre").hidden = !text;
   list(section.querySelector(".rows"), "client", rows, ({ id }) => id, (one, { id, line }) => {
     fill(one, { line });
     Object.assign(one.querySelector("button"), { value: id, ariaLabel: `Close connection ${id}` });
