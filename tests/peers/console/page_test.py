@@ -368,6 +368,7 @@ def an_edited_job_takes_the_place_of_the_old_one(browser, url):
     # The page of a job that is gone has its name for a head, and nothing else.
     browser.open(job_url(url, job))
     browser.read(f"There is no job {job}")
+    assert not browser.find(".badge"), "a state that nobody knows"
     assert browser.find("h1", f"Job {job}") and not browser.find("#job dl, #job button"), browser.text()
     has_no_barrier(browser)
     # A body that is no text is left to another editor.
