@@ -150,9 +150,11 @@ impl Stream {
     pub fn hold_unsent(&self, _: usize) {}
 
     pub fn close(&self) {
-        self.0.is_closed.store(true, Ordering::Relaxed);
-        self.0
-            .change(|state| (state.is_over, state.is_closed) = (true, true));
+        self.0.change(|state| {
+            (state.is_over, state.is_closed) = (true, true);
+            // The list of hang-ups has it as soon as the judge sees it.
+            self.0.is_closed.store(true, Ordering::Relaxed);
+        });
         self.0.door.ring();
     }
 }
