@@ -125,7 +125,7 @@ pub struct Servers {
 // A command with a --timeout of its own takes that of the program before its name only.
 #[derive(Args)]
 pub struct Patience {
-    /// wait TIME for a reply (default: 10 at most)
+    /// wait TIME for a reply (by default at most 10s)
     #[arg(id = "patience", long = "timeout", value_name = "TIME", value_parser = interval)]
     pub patience: Option<Duration>,
 }
