@@ -37,7 +37,7 @@ class Play:
 
     def newcomer(self, receives=None):
         """A client that has had a reply. Those who have left may still be leaving."""
-        for _ in range(100):
+        for _ in range(3000):
             try:
                 client = self.server.connect(receives)
                 assert client.ask(b"list-tube-used") == [b"USING", b"default"]
@@ -164,13 +164,13 @@ def watch_lists(box):
         assert box.owner.reply()[0] == b"WATCHING"
     for client in box.crowd():
         client.send(watch)
-        for _ in range(100):
+        for _ in range(3000):
             assert client.reply()[0] == b"WATCHING"
     unread(b"list-tubes-watched\r\n" * 30)(box)
     box.leave()
     for client in box.crowd():
         client.send(watch)
-        for _ in range(100):
+        for _ in range(3000):
             assert client.reply()[0] == b"WATCHING"
 
 
