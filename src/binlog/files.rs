@@ -332,10 +332,10 @@ impl Binlog {
         self.sync_up_to(end).map_err(|Failed| self.error())
     }
 
-    /// For a full disk, when a name or a write needs another block: removes a prepared
-    /// segment, so that the disk has its room. Returns whether that was possible.
+    /// For a full disk, when a name or a write needs another block: removes the longest
+    /// prepared segment, so that the disk has its room. Returns whether that was possible.
     pub(super) fn free_prepared(&self) -> bool {
-        let take = || self.tail().take_prepared(0);
+        let take = || self.tail().take_longest();
         while let Some(prepared) = take() {
             let removed = self.storage.remove(&prepared.name);
             let removed = removed.and_then(|()| self.storage.sync());
@@ -480,7 +480,7 @@ pub(super) fn is_removed(storage: &dyn Storage, file: &dyn File, name: &str) -> 
 /// thread may have taken its room.
 pub(super) fn once_there_is_room(
     mut change: impl FnMut() -> io::Result<()>,
-    free_prepared: impl Fn() -> bool,
+    mut free_prepared: impl FnMut() -> bool,
 ) -> io::Result<()> {
     loop {
         match change() {
@@ -497,7 +497,7 @@ pub(super) fn name_segment(
     storage: &dyn Storage,
     prepared: &Prepared,
     header: &Header,
-    free_prepared: impl Fn() -> bool,
+    mut free_prepared: impl FnMut() -> bool,
 ) -> Result<Place, Error> {
     let (from, to) = (&prepared.name, segment_name(header.number));
     let on = |action| Error::on(action, from);
@@ -507,10 +507,10 @@ pub(super) fn name_segment(
     let mut start = header.encode();
     start.resize(start.len() + FRAME_LEN as usize, 0);
     let write = || prepared.file.write_at(&start, 0);
-    once_there_is_room(write, &free_prepared).map_err(on("write"))?;
+    once_there_is_room(write, &mut free_prepared).map_err(on("write"))?;
     prepared.file.sync().map_err(on("sync"))?;
     let rename = || storage.rename(from, &to);
-    once_there_is_room(rename, &free_prepared).map_err(on("rename"))?;
+    once_there_is_room(rename, &mut free_prepared).map_err(on("rename"))?;
     let synced = storage.sync();
     synced.map_err(Error::on("sync the name of", to))?;
     Ok(Place {

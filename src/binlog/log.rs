@@ -556,8 +556,14 @@ impl Writer {
         prepared: &Prepared,
         binlog: &Binlog,
     ) -> Result<(), Error> {
-        let free_prepared =
-            || binlog.cut_newest() || binlog.cut_prepared() || binlog.free_prepared();
+        // XFS wants some 63 free blocks at once for a longer directory, and another program
+        // may take each one that is given back: then a whole file has to go.
+        let mut single_blocks = binlog.tail().may_lack();
+        let free_prepared = || {
+            let is_cut = single_blocks > 0 && (binlog.cut_newest() || binlog.cut_prepared());
+            single_blocks = single_blocks.saturating_sub(1);
+            is_cut || binlog.free_prepared()
+        };
         let made;
         let is_removed = is_removed(&*binlog.storage, &*prepared.file, &prepared.name);
         let prepared = match is_removed.map_err(Error::on("use", &prepared.name))? {

@@ -43,6 +43,11 @@
 //! even in segments of 64 KiB that is a log of a thousand files. What files lack is no part of
 //! the disk's capacity any more: puts are refused earlier by that.
 //!
+//! XFS wants some 63 free blocks at once for a longer directory. If another program takes each
+//! block that is given back, three eighths are spent in vain, and then a whole prepared segment
+//! is removed. After that nothing is promised: compaction goes on with what the other files
+//! have left.
+//!
 //! Why a bound on live bytes? The fuller the files are with live bytes, the more has to
 //! be moved to free one of them: near the last byte, each put would move a whole
 //! segment. With a sixteenth left free, a put moves some eight times its own length,
@@ -303,9 +308,20 @@ impl Tail {
 
     /// Takes the shortest prepared segment in which one with a record of this length
     /// can begin.
-    pub fn take_prepared(&mut self, record: u64) -> Option<Prepared> {
+    fn take_prepared(&mut self, record: u64) -> Option<Prepared> {
         let index = self.shortest_for(record)?;
         Some(self.prepared.swap_remove(index))
+    }
+
+    /// Takes the longest prepared segment: one that has been cut might be too little.
+    pub fn take_longest(&mut self) -> Option<Prepared> {
+        self.prepared.sort_by_key(|prepared| prepared.len);
+        self.prepared.pop()
+    }
+
+    /// How many blocks all files together may lack, and compaction goes on.
+    pub fn may_lack(&self) -> u64 {
+        self.segment_len * 3 / 8 / BLOCK
     }
 
     /// Shortens the newest segment by this much, if nothing is appended there. Returns its

@@ -6,7 +6,7 @@ use crate::model::{SIZE, Server, open, start_with};
 use beanpole::binlog::{Error, Event, SyncMode};
 use beanpole::protocol::JobId;
 use std::io::ErrorKind;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use support::patience;
 
@@ -136,6 +136,33 @@ fn a_rename_without_room_is_repeated_after_the_segment_has_given_back_its_end() 
     }
     server.log.flush_and_recycle().unwrap();
     assert_eq!(server.log.stats().size, disk.used());
+    assert_eq!(open(&disk.state().kill()).jobs, server.jobs);
+}
+
+/// As on XFS, while another program takes each block that is given back.
+#[test]
+fn a_name_that_wants_many_blocks_at_once_gets_those_of_a_prepared_segment() {
+    let (disk, random) = (Disk::default(), &mut Random::new(1));
+    let mut server = on_a_full_disk(&disk, random);
+    let capacity = AtomicU64::new(disk.used());
+    let has_name = Arc::new(AtomicBool::new(false));
+    let named = has_name.clone();
+    disk.watch(Arc::new(move |disk, operation| {
+        if operation == "rename" && !named.load(Ordering::Relaxed) {
+            let used = disk.used();
+            let free = capacity.swap(used, Ordering::Relaxed) - used;
+            named.store(free >= 15 * 4096, Ordering::Relaxed);
+            disk.set_capacity(Some(used));
+            if free < 15 * 4096 {
+                disk.fail_at(disk.operations() + 1, ErrorKind::StorageFull);
+            }
+        }
+    }));
+    while server.log.stats().current_index < 4 {
+        server.update(JobId(1), random);
+        assert!(server.commit(), "{:?}", server.log.failure());
+    }
+    assert!(has_name.load(Ordering::Relaxed));
     assert_eq!(open(&disk.state().kill()).jobs, server.jobs);
 }
 
