@@ -46,7 +46,8 @@
 //! XFS wants some 63 free blocks at once for a longer directory. If another program takes each
 //! block that is given back, three eighths are spent in vain, and then a whole prepared segment
 //! is removed. After that nothing is promised: compaction goes on with what the other files
-//! have left.
+//! have left. Segments of 256 KiB have 64 blocks: there the other program only needs to take
+//! two of them before the name does, and the log fails.
 //!
 //! Why a bound on live bytes? The fuller the files are with live bytes, the more has to
 //! be moved to free one of them: near the last byte, each put would move a whole
