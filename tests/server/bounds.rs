@@ -2,7 +2,7 @@
 //! bytes that it does not send or does not read. It gets no job that another
 //! client still works on.
 
-use support::{Client, Folder, Resource, Server, eventually, put};
+use support::{Client, Folder, Resource, Server, eventually};
 
 const MIB: usize = 1 << 20;
 
@@ -46,7 +46,7 @@ fn a_job_takes_at_most_199_bytes_and_290_where_most_of_its_neighbours_are_delete
     for (kept, delay, most, rounds) in
         [(320, 0, 199, 300), (320, 1000, 199, 300), (20, 0, 290, 600)]
     {
-        let at_once = String::from_utf8(put(&BODY)).expect("text");
+        let at_once = String::from_utf8(support::put(&BODY)).expect("text");
         let put = at_once.replacen("put 0 0", &format!("put 0 {delay}"), 1);
         let server = Server::start([]);
         let mut client = server.connect();
