@@ -217,7 +217,7 @@ mod tests {
         let each = size_of::<JobStats>() + size_of::<OptionStats>();
         let took = 1000 * each + 2 * encoded(&list).len();
         assert!(
-            (LISTED_EACH * 700..LISTED_EACH * 1000).contains(&took),
+            (LISTED_EACH * 600..LISTED_EACH * 1000).contains(&took),
             "{took}"
         );
     }
