@@ -350,6 +350,26 @@ mod tests {
         assert_eq!(leavers(shared, &asker.0), []);
     }
 
+    #[test]
+    fn a_client_that_closes_while_its_worker_begins_to_wait_for_it_is_awaited() {
+        let shared = &shared();
+        let [asker, closes] = [(); 2].map(|()| connect(shared));
+        let (client, theirs) = closes;
+        let body = Body::new(&vec![b'x'; 1 << 20]);
+        client.post(&mut vec![Reply::Found(JobId(1), body)], None);
+        thread::scope(|threads| {
+            let mut leaving = shared.leaving.lock();
+            threads.spawn(|| client.flush());
+            while !client.delays_its_worker() {
+                thread::yield_now();
+            }
+            drop(theirs);
+            // Another asker finds it before its worker goes on.
+            leaving.insert(client.id, Some(shared.clock.now() + LEAVES_WITHIN));
+        });
+        assert_eq!(leavers(shared, &asker.0), [client.id]);
+    }
+
     /// A script asks, quits, reads all, closes, and the next one comes.
     #[test]
     fn the_slot_of_a_client_that_has_left_and_closed_is_free() {

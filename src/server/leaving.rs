@@ -32,9 +32,12 @@ impl Leaving {
         self.clients.lock().expect("no thread panics")
     }
 
-    /// From now on nobody waits for this client.
-    pub fn let_go(&self, id: ConnectionId) {
-        if let Some(until) = self.lock().get_mut(&id) {
+    /// From now on nobody waits for this client, if its worker still waits for it when no
+    /// other thread can find that it has closed: then others have to wait for that.
+    pub fn let_go_if(&self, id: ConnectionId, delays_its_worker: impl FnOnce() -> bool) {
+        if let Some(until) = self.lock().get_mut(&id)
+            && delays_its_worker()
+        {
             *until = None;
             self.changed.notify_all();
         }

@@ -230,11 +230,8 @@ impl Client {
     /// Notes that the worker is about to wait for the client.
     fn await_client(&self, mut outbox: MutexGuard<'_, Outbox>) {
         outbox.worker = WorkerState::AwaitsClient;
-        let is_delayed = self.delays(&outbox);
         drop(outbox);
-        if is_delayed {
-            self.leaving.let_go(self.id);
-        }
+        self.leaving.let_go_if(self.id, || self.delays_its_worker());
     }
 
     /// Blocks until everything is sent, and the answer to the client's `reserve`
@@ -253,9 +250,12 @@ impl Client {
 
     // What other threads call.
 
-    /// Whether its worker waits for it.
+    /// Whether its worker waits for it. (That of a client that has closed, and left replies
+    /// unread, is about to see that.)
     pub fn delays_its_worker(&self) -> bool {
-        self.delays(&self.outbox())
+        let outbox = self.outbox();
+        let awaits_client = outbox.worker == WorkerState::AwaitsClient;
+        awaits_client && (outbox.is_stopped || !self.stream.has_closed())
     }
 
     /// Posts the answer to a `reserve`, and sends it if it waits for nothing.
@@ -340,13 +340,6 @@ impl Client {
     }
 
     // What both need.
-
-    /// Whether the worker waits for the client. (The worker of one that has closed, and left
-    /// replies unread, is about to see that.)
-    fn delays(&self, outbox: &Outbox) -> bool {
-        let awaits_client = outbox.worker == WorkerState::AwaitsClient;
-        awaits_client && (outbox.is_stopped || !self.stream.has_closed())
-    }
 
     /// Sends what is ready and waits for the rest, as the worker. After an error,
     /// nothing is left to be sent.
