@@ -158,6 +158,7 @@ def sweep(size):
     may not have: the sockets' buffers count there. They have less memory than the machine."""
 
     def play(work, program):
+        scenes.MANY = 6000
         with Machine(work, program, memory=size + MEMORY) as machine:
             machine.shell("mount -t cgroup2 none /sys/fs/cgroup")
             machine.shell("echo +memory >/sys/fs/cgroup/cgroup.subtree_control")
