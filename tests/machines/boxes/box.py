@@ -50,11 +50,12 @@ class Group:
 
 class Client:
     """A client, by a number of a port or the path of a Unix socket, perhaps with a buffer of
-    this many bytes for what it receives."""
+    this many bytes for what it receives. A reply that does not come in a minute is an error."""
 
     def __init__(self, place, receives=None):
         is_port = isinstance(place, int)
         self.socket = socket.socket(socket.AF_INET if is_port else socket.AF_UNIX)
+        self.socket.settimeout(60)
         if receives:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receives)
         self.socket.connect(("127.0.0.1", place) if is_port else place)

@@ -167,13 +167,13 @@ def watch_lists(box):
         assert box.owner.reply()[0] == b"WATCHING"
     for client in box.crowd():
         client.send(watch)
-        for _ in range(3000):
+        for _ in range(100):
             assert client.reply()[0] == b"WATCHING"
     unread(b"list-tubes-watched\r\n" * 30)(box)
     box.leave()
     for client in box.crowd():
         client.send(watch)
-        for _ in range(3000):
+        for _ in range(100):
             assert client.reply()[0] == b"WATCHING"
 
 
