@@ -47,6 +47,8 @@ type Recovered = (Engine, Option<Arc<Binlog>>, Clock, usize);
 enum Event {
     Signal(i32),
     Recovered(Box<Result<Recovered, Failure>>),
+    /// No socket is left at which clients could connect.
+    HearsNobody,
 }
 
 fn main() -> ExitCode {
@@ -131,14 +133,14 @@ fn serve(options: Options) -> Result<(), Failure> {
                 log::info(format_args!("drain mode: {DRAINS}"));
             }
             Event::Signal(SIGTERM | SIGINT) => return Ok(()),
-            Event::Signal(_) => {}
+            Event::Signal(_) | Event::HearsNobody => {}
         }
     };
     engine.outside.draining = is_draining;
     limits.max_connections = max_connections;
     limits.narrow_sockets = system::has_group_limit();
     if let Some(binlog) = &binlog {
-        start_binlog_threads(binlog, sender).map_err(cannot("keeping jobs"))?;
+        start_binlog_threads(binlog, sender.clone()).map_err(cannot("keeping jobs"))?;
     }
 
     for listener in &listeners {
@@ -147,7 +149,16 @@ fn serve(options: Options) -> Result<(), Failure> {
             .map_err(|error| cannot_listen(listener, error))?;
     }
     let addresses: Vec<_> = listeners.iter().map(ToString::to_string).collect();
-    let started = Server::start(engine, binlog.clone(), clock, listeners, limits);
+    // If sending fails, the main thread is ending the server.
+    let hears_nobody = move || drop(sender.send(Event::HearsNobody));
+    let started = Server::start(
+        engine,
+        binlog.clone(),
+        clock,
+        listeners,
+        limits,
+        hears_nobody,
+    );
     let server = started.map_err(cannot("starting the server"))?;
     for address in &addresses {
         log::info(format_args!("listening on {address}"));
@@ -158,12 +169,12 @@ fn serve(options: Options) -> Result<(), Failure> {
         format!("Serving on {}", addresses.join(" "))
     };
     notify::send(&format!("READY=1\nSTATUS={status}"));
-    wait_for_the_end(&events, &server);
+    let end = wait_for_the_end(&events, &server);
     log::info(format_args!("stopping"));
     notify::send("STOPPING=1\nSTATUS=Stopping");
-    server.stop().map_err(cannot("stopping the server"))?;
+    server.stop();
     match binlog.as_deref().and_then(Binlog::failure) {
-        None => Ok(()),
+        None => end,
         Some(error) => Err((Exit::BinlogFailed, format!("the binlog failed: {error}"))),
     }
 }
@@ -361,8 +372,8 @@ fn start_binlog_threads(binlog: &Arc<Binlog>, events: Sender<Event>) -> io::Resu
     Ok(())
 }
 
-/// Does what signals ask for, until a signal asks to end.
-fn wait_for_the_end(events: &Receiver<Event>, server: &Server) {
+/// Does what signals ask for, until a signal asks to end, or no client can come any more.
+fn wait_for_the_end(events: &Receiver<Event>, server: &Server) -> Result<(), Failure> {
     let pulse = notify::pulse_interval();
     loop {
         match events.recv_timeout(pulse.unwrap_or(Duration::MAX)) {
@@ -371,7 +382,12 @@ fn wait_for_the_end(events: &Receiver<Event>, server: &Server) {
                 log::info(format_args!("drain mode: {DRAINS}"));
                 notify::send(&format!("STATUS=Draining: {DRAINS}"));
             }
-            Ok(Event::Signal(SIGTERM | SIGINT)) | Err(RecvTimeoutError::Disconnected) => return,
+            Ok(Event::Signal(SIGTERM | SIGINT)) | Err(RecvTimeoutError::Disconnected) => {
+                return Ok(());
+            }
+            Ok(Event::HearsNobody) => {
+                return Err((Exit::CannotListen, "no socket to listen on is left".into()));
+            }
             Ok(_) | Err(RecvTimeoutError::Timeout) => {}
         }
         if pulse.is_some() {

@@ -20,16 +20,26 @@ const PAUSE_MS: u8 = 100;
 /// For how long those with most connections are not named again.
 const NAMED_FOR: Duration = Duration::from_secs(60);
 
-/// Accepts connections until the other end of the pipe `stop` is closed.
-pub fn run(shared: &Arc<Shared>, listeners: &[Listener], stop: BorrowedFd<'_>) {
+/// Accepts connections until the other end of the pipe `stop` is closed. If other programs
+/// have shut down all sockets before that, this ends with a call of `hears_nobody`.
+pub fn run(
+    shared: &Arc<Shared>,
+    mut listeners: Vec<Listener>,
+    stop: BorrowedFd<'_>,
+    hears_nobody: impl FnOnce(),
+) {
     let acceptor = Acceptor {
         shared,
         stop,
         workers: Workers::new(),
         named: Cell::default(),
     };
-    while let Some(ready) = acceptor.wait(listeners, PollTimeout::NONE) {
-        ready.iter().for_each(|listener| acceptor.accept(listener));
+    while let Some(ready) = acceptor.wait(&listeners, PollTimeout::NONE) {
+        let mut ready = ready.into_iter();
+        listeners.retain(|listener| ready.next() != Some(true) || acceptor.accept(listener));
+        if listeners.is_empty() {
+            return hears_nobody();
+        }
     }
 }
 
@@ -43,10 +53,10 @@ struct Acceptor<'a> {
 }
 
 impl Acceptor<'_> {
-    /// Waits until a client connects, or until the time is over. Returns the listeners
-    /// at which a client is; `None` if the server ends. Clients that wait for jobs may
+    /// Waits until a client connects, or until the time is over. Returns for each listener
+    /// whether a client is there; `None` if the server ends. Clients that wait for jobs may
     /// hang up meanwhile: then their waits end.
-    fn wait<'a>(&self, listeners: &'a [Listener], time: PollTimeout) -> Option<Vec<&'a Listener>> {
+    fn wait(&self, listeners: &[Listener], time: PollTimeout) -> Option<Vec<bool>> {
         let sockets = listeners.iter().map(|listener| listener.socket.as_fd());
         let fds = [self.stop, self.shared.hangups_in_reserve.as_fd()].into_iter();
         let fds = fds.chain(sockets);
@@ -61,19 +71,23 @@ impl Acceptor<'_> {
         if have_hung_up {
             self.shared.end_waits_of_hung_up();
         }
-        let all = listeners.iter().zip(ready);
-        let with_client = all.filter_map(|(listener, is_ready)| is_ready.then_some(listener));
-        (!ends).then(|| with_client.collect())
+        (!ends).then(|| ready.collect())
     }
 
-    /// Takes a connection.
-    fn accept(&self, listener: &Listener) {
+    /// Takes a connection. Returns whether the socket still listens.
+    fn accept(&self, listener: &Listener) -> bool {
         match sys::accept(listener.socket.as_fd()) {
             Ok(socket) => self.connect(Stream(socket)),
             // The client has disconnected again, or the call was interrupted.
             Err(Errno::EAGAIN | Errno::ECONNABORTED | Errno::EINTR) => {}
+            Err(Errno::EINVAL) => {
+                log::warning(format_args!(
+                    "no longer listening on {listener}: another program has shut the socket down"
+                ));
+                return false;
+            }
             // There is no descriptor or no memory left; or the connection had an error of the
-            // network before it was accepted; or another program has shut the socket down.
+            // network before it was accepted.
             Err(error) => {
                 let text = io::Error::from(error);
                 log::warning(format_args!(
@@ -82,6 +96,7 @@ impl Acceptor<'_> {
                 self.pause();
             }
         }
+        true
     }
 
     /// Hands the connection to a worker, unless there are too many already. If no

@@ -152,7 +152,8 @@ pub struct Server {
 
 #[cfg(not(simulated))]
 impl Server {
-    /// Starts the threads: from now on clients are answered.
+    /// Starts the threads: from now on clients are answered. If no socket is left at which
+    /// others could come, `hears_nobody` is called.
     ///
     /// # Errors
     ///
@@ -163,6 +164,7 @@ impl Server {
         clock: Clock,
         listeners: Vec<Listener>,
         limits: Limits,
+        hears_nobody: impl FnOnce() + Send + 'static,
     ) -> io::Result<Server> {
         let shared = Arc::new(Shared::new(engine, binlog, clock, limits)?);
         shared.catch_up();
@@ -174,7 +176,7 @@ impl Server {
         known.expect("there is one timer");
         let served = Arc::clone(&shared);
         let acceptor = spawn("acceptor", move || {
-            acceptor::run(&served, &listeners, stop.as_fd());
+            acceptor::run(&served, listeners, stop.as_fd(), hears_nobody);
         })?;
         Ok(Server {
             shared,
@@ -199,11 +201,7 @@ impl Server {
     /// Shuts the server down in an orderly way: it accepts no more connections, finishes and
     /// answers the commands that it has read, closes all connections, and syncs
     /// the binlog.
-    ///
-    /// # Errors
-    ///
-    /// If the acceptor cannot be told to stop.
-    pub fn stop(self) -> io::Result<()> {
+    pub fn stop(self) {
         drop(self.accepting);
         self.acceptor.join().expect("no thread panics");
         let shared = &self.shared;
@@ -218,7 +216,6 @@ impl Server {
         if let Some(binlog) = &shared.binlog {
             let (Ok(()) | Err(Failed)) = binlog.close();
         }
-        Ok(())
     }
 }
 
@@ -226,7 +223,13 @@ impl Server {
 mod tests {
     use super::*;
     use crate::engine::Config;
+    use nix::sys::socket::{Shutdown, shutdown};
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsRawFd;
+    use std::sync::mpsc;
     use std::thread;
+    use std::time::Instant;
 
     impl Limits {
         /// No more than a test needs.
@@ -246,7 +249,7 @@ mod tests {
         let clock = Clock::start();
         let engine = Engine::new(Config::new(100), clock.now());
         let limits = Limits::of_one_client(100);
-        let server = Server::start(engine, None, clock, vec![], limits).unwrap();
+        let server = Server::start(engine, None, clock, vec![], limits, || ()).unwrap();
         thread::scope(|scope| {
             server.shared.with_lock(|_, _| {
                 let probe = scope.spawn(|| server.probe());
@@ -256,6 +259,41 @@ mod tests {
                 }
             });
         });
-        server.stop().unwrap();
+        server.stop();
+    }
+
+    #[test]
+    fn a_socket_that_another_program_shuts_down_is_left_and_the_others_take_clients() {
+        let clock = Clock::start();
+        let engine = Engine::new(Config::new(100), clock.now());
+        let sockets = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").expect("a free port"));
+        let listeners = sockets.each_ref().map(|socket| {
+            let listener = Listener::on(socket.try_clone().unwrap().into()).unwrap();
+            listener.listen(false).unwrap();
+            listener
+        });
+        let limits = Limits {
+            max_connections: 1000,
+            ..Limits::of_one_client(100)
+        };
+        let (ended, has_ended) = mpsc::channel();
+        let end = move || ended.send(()).unwrap();
+        let server = Server::start(engine, None, clock, listeners.into(), limits, end).unwrap();
+        let shut_down = |socket: &TcpListener| {
+            shutdown(socket.as_raw_fd(), Shutdown::Both).unwrap();
+        };
+        shut_down(&sockets[0]);
+        let (address, began) = (sockets[1].local_addr().unwrap(), Instant::now());
+        for _ in 0..100 {
+            let mut client = TcpStream::connect(address).unwrap();
+            client.write_all(b"use a\r\n").unwrap();
+            client.read_exact(&mut [0; 9]).unwrap();
+        }
+        // A pause for each would make ten seconds.
+        assert!(began.elapsed() < Duration::from_secs(5));
+        assert!(has_ended.try_recv().is_err());
+        shut_down(&sockets[1]);
+        has_ended.recv().unwrap();
+        server.stop();
     }
 }
