@@ -47,12 +47,6 @@ impl Model {
             Incoming::TooBig => "JOB_TOO_BIG".into(),
             Incoming::Job(job, size) => self.take(*job, size, &used, bytes),
         };
-        if reply == "OUT_OF_MEMORY" && self.is_full(&used) {
-            self.refused_by_tubes += 1;
-            self.tube(&used).unwrap().refused += 1;
-        } else if ["OUT_OF_MEMORY", "DRAINING"].contains(&&*reply) {
-            self.refused += 1;
-        }
         self.said.push((client, reply));
     }
 
@@ -60,18 +54,28 @@ impl Model {
     fn take(&mut self, job: Job, size: usize, tube: &str, bytes: &str) -> String {
         let has_memory = self.has_room(size + 2 + JOB_OVERHEAD + job.options.memory());
         if !has_memory || self.is_spread_too_far(&job.options, tube) || self.disk_is_full {
-            "OUT_OF_MEMORY".into()
+            self.refuse("OUT_OF_MEMORY")
         } else if !bytes.ends_with("\r\n") {
             "EXPECTED_CRLF".into()
         } else if self.draining {
-            "DRAINING".into()
+            self.refuse("DRAINING")
         } else if let Some(reply) = self.inserted_before(&job, tube) {
             reply
-        } else if self.is_full(tube) || !self.has_room_for_key(&job.options, tube) {
+        } else if !self.has_room_for_key(&job.options, tube) {
+            self.refuse("OUT_OF_MEMORY")
+        } else if self.is_full(tube) {
+            self.refused_by_tubes += 1;
+            self.tube(tube).unwrap().refused += 1;
             "OUT_OF_MEMORY".into()
         } else {
             self.insert(job, size, tube, bytes)
         }
+    }
+
+    /// Counts a put that the server refuses.
+    fn refuse(&mut self, reply: &str) -> String {
+        self.refused += 1;
+        reply.into()
     }
 
     fn is_full(&self, tube: &str) -> bool {

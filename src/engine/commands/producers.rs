@@ -29,12 +29,13 @@ impl Engine {
         };
         let Connection { incoming, used, .. } = &self.connections[by];
         incoming.as_ref().is_some_and(|(_, put)| {
-            self.refusal(put, *used, None).is_none() && self.holder(put, *used).is_none()
+            let is_refused = self.refusal(put, *used, None).is_some() || self.is_full(*used);
+            !is_refused && self.holder(put, *used).is_none()
         })
     }
 
-    /// Why a put is refused, if it is: the first reason here is the reply. The framer has
-    /// decided what its bytes are. If its key is taken, it needs no place in its tube.
+    /// Why the server refuses a put, if it does: the first reason here is the reply. The framer
+    /// has decided what its bytes are. If its key is taken, it needs no room for that.
     fn refusal(&self, put: &Put, tube: TubeIndex, no_body: Option<NoBody>) -> Option<Reply> {
         let options = put.options.as_deref();
         let limit = options.and_then(|options| options.limit.as_ref());
@@ -47,14 +48,14 @@ impl Engine {
             Some(NoBody::NoCrlf) => Some(Reply::ExpectedCrlf),
             None if self.outside.draining => Some(Reply::Draining),
             None => {
-                let has_place = !self.is_full(tube) && self.has_room_for_key(put, tube);
-                let is_refused = !has_place && self.holder(put, tube).is_none();
-                is_refused.then_some(Reply::OutOfMemory)
+                let has_room = self.has_room_for_key(put, tube) || self.holder(put, tube).is_some();
+                (!has_room).then_some(Reply::OutOfMemory)
             }
         }
     }
 
-    /// Whether a tube has as many jobs as it may have.
+    /// Whether a tube has as many jobs as it may have. Then the tube refuses a put that the
+    /// server would take, unless its key is taken: other tubes go on.
     fn is_full(&self, tube: TubeIndex) -> bool {
         let most = self.config.max_jobs_per_tube;
         most.is_some_and(|most| self.tubes[tube].jobs.sum() >= most.get())
@@ -70,21 +71,22 @@ impl Engine {
         };
         let no_room = self.outside.disk_is_full.then_some(NoBody::NoRoom);
         let no_body = body.as_ref().err().copied().or(no_room);
-        match (self.refusal(&put, tube, no_body), body) {
-            (None, Ok(body)) => self.insert(tube, id, put, body),
+        let refusal = self.refusal(&put, tube, no_body);
+        match (refusal, body) {
+            (None, Ok(body)) if !self.is_full(tube) || self.holder(&put, tube).is_some() => {
+                self.insert(tube, id, put, body)
+            }
             (refusal, body) => {
                 self.effects.unneeded_bodies.extend(body);
-                let reply = refusal.expect("what is no body is refused");
-                match reply {
-                    // Other tubes go on, so it is not the server that refuses.
-                    Reply::OutOfMemory if self.is_full(tube) => {
+                match refusal {
+                    None => {
                         self.counts.refused_by_tubes += 1;
                         self.tubes[tube].refused += 1;
                     }
-                    Reply::OutOfMemory | Reply::Draining => self.counts.refused += 1,
-                    _ => {}
+                    Some(Reply::OutOfMemory | Reply::Draining) => self.counts.refused += 1,
+                    Some(_) => {}
                 }
-                reply
+                refusal.unwrap_or(Reply::OutOfMemory)
             }
         }
     }
