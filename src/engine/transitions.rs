@@ -142,7 +142,7 @@ impl Engine {
     /// Moves a job from its state to this one, and counts the event, and a burial. It is the
     /// only way from one state to another, so it also notes what the log must hold: see
     /// [`Change`]. If the job, or another one of its key, is ready now for a connection that
-    /// waits, a [`tick`](Self::tick) is due, which serves: `execute` ends with one.
+    /// waits, [`serve`](Self::serve) has to follow.
     pub(super) fn change_state(&mut self, id: JobId, mut state: State, event: Option<Event>) {
         // What another connection has asked for by `bury-later` holds until the job is no
         // longer reserved.

@@ -15,10 +15,9 @@ use super::{ConnectionId, Engine, Outcome, Time};
 use crate::protocol::{Command, Reply, Request, Seconds};
 
 impl Engine {
-    /// Executes a request of a connection. Before that, it ticks if something is due, and also
-    /// after it: connections that wait get the jobs that it has made ready, and a job whose
-    /// expiry is over ends when it is given back. The connection must not be waiting; if it is
-    /// not there, it is to be closed.
+    /// Executes a request of a connection, after what is due by now. Then connections that wait
+    /// get the jobs that it has made ready, and a job whose expiry is over ends when it is given
+    /// back. The connection must not be waiting; if it is not there, it is to be closed.
     pub fn execute(&mut self, id: ConnectionId, request: Request, now: Time) -> Outcome {
         self.tick(now);
         // Only its worker disconnects it, and asks nothing after that. This does not rely on
@@ -48,7 +47,7 @@ impl Engine {
                 None => unreachable!("a request is under way"),
             },
         };
-        self.tick(now);
+        self.serve();
         outcome
     }
 
