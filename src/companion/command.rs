@@ -208,9 +208,8 @@ impl Invocation {
         for (server, answer) in self.servers.iter().zip(all) {
             match answer {
                 Ok(answer) => found.push((server, answer)),
-                Err(failure @ Failure::Unreachable(_)) => failures.push(failure),
                 Err(failure) if self.servers.len() == 1 => return Err(failure),
-                Err(failure) => failures.push(failure.about(server.title())),
+                Err(failure) => failures.push(server.of_it(failure)),
             }
         }
         Ok((found, last_of(failures)))

@@ -248,6 +248,42 @@ fn a_list_without_an_end_ends_no_sight_of_another_server() {
 }
 
 #[test]
+fn each_message_about_one_of_several_servers_says_which() {
+    let (silent, port) = listen();
+    let (good, lying) = (Scene::ours(), answering(|_| document("nonsense\n")));
+    let bad = [
+        lying.address(),
+        format!("127.0.0.1:{port}"),
+        "127.0.0.1:1".into(),
+    ];
+    let servers = format!("-a {} -a {}", good.address(), bad.join(" -a "));
+    for command in [
+        "stats",
+        "stats default",
+        "tubes",
+        "why",
+        "metrics",
+        "top",
+        "check",
+    ] {
+        let (said, error) = good.said(&format!("beanpole --timeout 1 {servers} {command}"));
+        let messages: Vec<_> = match command {
+            "check" => said
+                .split(" OK |")
+                .take(1)
+                .flat_map(|told| told.split("; "))
+                .collect(),
+            _ => error.lines().collect(),
+        };
+        for address in &bad {
+            let mut about = messages.iter().filter(|message| message.contains(address));
+            assert!(about.next().is_some(), "{command}: {address}: {messages:?}");
+        }
+    }
+    drop(silent);
+}
+
+#[test]
 fn a_walk_through_jobs_without_an_end_ends() {
     let scene = answering(endless(""));
     let (_, error) = scene.said("beanpole dump");

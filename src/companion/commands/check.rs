@@ -10,7 +10,7 @@ use crate::command::{Invocation, Run};
 use crate::failure::{Failure, Outcome, Status};
 use crate::remote::client::{PATIENCE, ask_all};
 use crate::remote::trouble::is_full;
-use crate::remote::{Client, Pattern, Patterns, Refusal, Sample, Server, State};
+use crate::remote::{Client, Pattern, Patterns, Refusal, Sample, State};
 use crate::text::{listed, print};
 use crate::values::{Parse, parse};
 use beanpole::protocol::Seconds;
@@ -201,23 +201,22 @@ impl Run for Check {
         });
         let are_many = all.len() > 1;
         let (mut said, mut figures) = (Vec::new(), Vec::new());
-        for (Server { address, .. }, found) in invocation.servers.iter().zip(all) {
-            let (level, text, readings) = match found {
+        for (server, found) in invocation.servers.iter().zip(all) {
+            let name = match are_many {
+                true => format!("{} ", server.address),
+                false => String::new(),
+            };
+            said.push(match found {
                 Ok((readings, refused)) => {
+                    figures.extend(readings.iter().map(|reading| reading.performance(&name)));
                     let (level, text) = verdict(&readings, refused);
-                    (level, text, readings)
+                    (level, name + &text)
                 }
-                Err(failure) => (Level::of(&failure), failure.to_string(), Vec::new()),
-            };
-            let name = if are_many {
-                format!("{address} ")
-            } else {
-                String::new()
-            };
-            figures.extend(readings.iter().map(|reading| reading.performance(&name)));
-            // Most failures name their server.
-            let names_it = text.contains(name.trim_end());
-            said.push((level, if names_it { text } else { name + &text }));
+                Err(failure) if are_many => {
+                    (Level::of(&failure), server.of_it(failure).to_string())
+                }
+                Err(failure) => (Level::of(&failure), failure.to_string()),
+            });
         }
         // The worst first; of several, those that are well are only counted.
         said.sort_by_key(|(level, _)| Reverse(*level));

@@ -144,7 +144,8 @@ impl Exporter {
     /// The metrics of a server, and why it gives no others.
     fn ask(&self, server: &Server, until: Instant) -> (Exposition, Option<Failure>) {
         let mut told = Exposition::new(&server.title());
-        let failure = self.tell(server, until, &mut told).err();
+        let told_all = self.tell(server, until, &mut told);
+        let failure = told_all.err().map(|failure| server.of_it(failure));
         if failure.is_some() {
             told = Exposition::new(&server.title());
         }

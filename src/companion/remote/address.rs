@@ -9,7 +9,7 @@
 //! test  unix:/run/beanpoled/socket
 //! ```
 
-use crate::failure::plain;
+use crate::failure::{Failure, plain};
 use crate::text::{Colour, note};
 use crate::values::{Parse, matches};
 use nix::errno::Errno;
@@ -316,6 +316,15 @@ impl Server {
         match &self.name {
             Some(name) => format!("{name} {}", self.address),
             None => self.address.to_string(),
+        }
+    }
+
+    /// This failure as one of several servers': it says of which.
+    pub fn of_it(&self, failure: Failure) -> Failure {
+        // Most do.
+        match failure.to_string().contains(&self.address.to_string()) {
+            true => failure,
+            false => failure.about(self.title()),
         }
     }
 }

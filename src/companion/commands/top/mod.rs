@@ -8,7 +8,7 @@
 mod terminal;
 mod view;
 
-use crate::command::{Invocation, Run, Tubes, interval};
+use crate::command::{Invocation, Run, Tubes, interval, last_of};
 use crate::failure::{Failure, Outcome, Status};
 use crate::remote::tubes::column_of;
 use crate::remote::watch::sorted;
@@ -181,9 +181,10 @@ fn print_once(mut board: Board, interval: Duration) -> Outcome {
         output.line(line)?;
     }
     output.sync()?;
-    let mut servers = board.servers.iter();
-    let lost = servers.find_map(|server| server.known().failure.clone());
-    lost.map_or(Ok(Status::Done), |reason| Err(Failure::Unreachable(reason)))
+    last_of(board.servers.iter().filter_map(|server| {
+        let failure = Failure::Unreachable(server.known().failure.clone()?);
+        Some(server.named.of_it(failure))
+    }))
 }
 
 fn live(mut board: Board, interval: Duration) -> Outcome {
