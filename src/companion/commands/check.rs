@@ -326,7 +326,7 @@ impl Check {
             readings.push(reading);
         }
         // With several tubes, the one with the fewest watchers counts.
-        let watchers = of_tubes().map(|tube| tube.workers(&sample.server));
+        let watchers = of_tubes().map(|tube| tube.workers(&sample.server, sample.idle));
         let workers = match tubes.len() {
             0 => sample.server.number("current-workers"),
             named if sample.tubes.len() < named => 0,

@@ -77,10 +77,14 @@ impl Facts {
     }
 
     /// How many connections watch a tube to work. Each watches `default` from the start, so
-    /// of that at most those count that have reserved a job.
-    pub fn workers(&self, server: &Facts) -> u64 {
+    /// of that at most those count that have asked for a job, and none of the `idle` ones,
+    /// which have not.
+    pub fn workers(&self, server: &Facts, idle: u64) -> u64 {
         match self.text("name") {
-            "default" => self.watching().min(server.number("current-workers")),
+            "default" => {
+                let watching = self.number("current-watching").saturating_sub(idle);
+                watching.min(server.number("current-workers"))
+            }
             _ => self.watching(),
         }
     }

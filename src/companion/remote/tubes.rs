@@ -105,12 +105,32 @@ pub fn is_large(tube: &Facts) -> bool {
     tube.jobs_in(&[State::Ready, State::Delayed]) >= LARGE
 }
 
+/// How many connections have never asked for a job, as far as these tubes make a difference:
+/// one at least, ours.
+fn idle(client: &mut Client, server: &Facts, tubes: &[(TubeName, Facts)]) -> Outcome<u64> {
+    let [all, _, workers, _] = server.connections();
+    let is_watched = |facts: &Facts| facts.text("name") == "default" && facts.watching() > 0;
+    let mut idle = 0;
+    if (1..all.saturating_sub(1)).contains(&workers)
+        && tubes.iter().any(|(_, facts)| is_watched(facts))
+    {
+        each_listed(client, "list-connections", |_, some| {
+            let are_idle = some.iter().filter(|one| one.text("worker") != "true");
+            idle += are_idle.count() as u64;
+            Ok(())
+        })?;
+    }
+    Ok(idle.max(1))
+}
+
 /// The state of a server at one time.
 #[derive(Default)]
 pub struct Sample {
     pub server: Facts,
     /// The tubes in the order of their names.
     pub tubes: Vec<(TubeName, Facts)>,
+    /// How many connections have never asked for a job, where that was counted.
+    pub idle: u64,
     /// Some ready and reserved jobs of the tubes whose jobs were asked for; of a server that
     /// lists none, the next ready one of each.
     pub jobs: Vec<JobFacts>,
@@ -164,6 +184,7 @@ impl Sample {
         tubes: Vec<(TubeName, Facts)>,
         asked: &HashSet<TubeName>,
     ) -> Outcome<Sample> {
+        let idle = idle(client, &server, &tubes)?;
         // Where nothing was reserved, no job fails. A server that tells this tells the ages, too.
         let wanted: Vec<_> = tubes
             .iter()
@@ -179,6 +200,7 @@ impl Sample {
             return Ok(Sample {
                 server,
                 tubes,
+                idle,
                 jobs,
             });
         }
@@ -200,6 +222,7 @@ impl Sample {
         Ok(Sample {
             server,
             tubes,
+            idle,
             jobs,
         })
     }

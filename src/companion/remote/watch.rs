@@ -276,7 +276,7 @@ impl Known {
         self.server.curves.get_or_insert_default();
         self.server.note(since, sample.server);
         self.server.draw(at, since);
-        self.note_tubes(at, since, sample.tubes);
+        self.note_tubes(at, since, sample.tubes, sample.idle);
         let mut looked: HashMap<_, Vec<_>> = HashMap::new();
         for job in &sample.jobs {
             looked.entry(&job.tube).or_default().push(job);
@@ -290,14 +290,20 @@ impl Known {
         }
     }
 
-    fn note_tubes(&mut self, at: Duration, since: Option<f64>, tubes: Vec<(TubeName, Facts)>) {
+    fn note_tubes(
+        &mut self,
+        at: Duration,
+        since: Option<f64>,
+        tubes: Vec<(TubeName, Facts)>,
+        idle: u64,
+    ) {
         let mut old = std::mem::take(&mut self.tubes);
         let has_curves = |tube: &Tube| tube.counted.curves.is_some();
         let mut curves = old.values().filter(|tube| has_curves(tube)).count();
         for (name, facts) in tubes {
             let mut tube = old.remove(&name).unwrap_or_default();
             tube.note(at, since, facts);
-            tube.watching = tube.facts().workers(&self.server.facts);
+            tube.watching = tube.facts().workers(&self.server.facts, idle);
             if !has_curves(&tube) && tube.is_alive() && curves < MOST_CURVES {
                 curves += 1;
                 tube.counted.curves = Some(Box::default());
