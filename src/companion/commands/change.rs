@@ -2,7 +2,7 @@
 //! `kick`, `move`, `edit` and `pause`.
 //! Which jobs these are, [`Jobs`] says.
 
-use crate::command::{INPUT, Invocation, Run, Sure, Tubes, ids, word};
+use crate::command::{INPUT, Invocation, Run, Sure, Tubes, word};
 use crate::failure::{Failure, Outcome, Status};
 use crate::remote::act::{complain_of_each, kick_some};
 use crate::remote::address::warn_of;
@@ -12,7 +12,7 @@ use crate::selection::{Chosen, Jobs};
 use crate::text::listed;
 use crate::text::output::{complain, print};
 use crate::values::{Count, Parse, parse};
-use beanpole::protocol::{Priority, Seconds, TubeName};
+use beanpole::protocol::{JobId, Priority, Seconds, TubeName};
 use clap::Args;
 use std::io::Write;
 use std::path::Path;
@@ -235,15 +235,13 @@ impl Run for Move {
 // new one is deleted again, and nothing has changed.
 #[derive(Args)]
 pub struct Edit {
-    #[arg(value_name = "ID")]
-    ids: Vec<String>,
+    #[arg(value_name = "ID", value_parser = parse::<JobId>)]
+    id: JobId,
 }
 
 impl Run for Edit {
     fn run(self, invocation: &Invocation) -> Outcome {
-        let [id] = ids(&self.ids)?[..] else {
-            return Failure::usage("which job? give one id");
-        };
+        let id = self.id;
         let mut client = invocation.connect()?;
         let jobs = client.jobs([id])?.into_iter();
         let jobs = jobs.filter(|job| job.state != State::Reserved).collect();
