@@ -302,8 +302,15 @@ pub fn said(error: &clap::Error) -> Failure {
                 .split("\n\nUsage:")
                 .flat_map(|said| said.split("\n\nFor more"));
             let parts = said.take(1).flat_map(str::lines).map(str::trim);
-            // Of an option with a mistake it would say how to pass it as a value.
-            let is_said = |line: &&str| !line.is_empty() && !line.contains(" as a value, use ");
+            // Of an option with a mistake it would say how to pass it as a value, and for
+            // `resume` it would name `reserve`.
+            let misleads = [
+                " as a value, use ",
+                "tip: a similar sub",
+                "tip: some similar sub",
+            ];
+            let is_said =
+                |line: &&str| !line.is_empty() && !misleads.iter().any(|part| line.contains(part));
             let lines: Vec<_> = parts.filter(is_said).collect();
             lines.join("; ").replace(":;", ":")
         }
