@@ -267,11 +267,15 @@ fn named(is_meant: impl Fn(&str) -> bool) -> Result<Vec<Server>, String> {
     for path in files {
         let shown = path.display();
         let contents = match std::fs::read_to_string(&path) {
-            // One that was not named may be closed to us.
-            Err(error) if chosen.is_some() && error.kind() != ErrorKind::NotFound => {
-                return Err(format!("cannot read {shown}: {}", plain(error)));
-            }
-            contents => contents.unwrap_or_default(),
+            Ok(contents) => contents,
+            Err(error) => match error.kind() {
+                ErrorKind::NotFound => continue,
+                // One that was not named may be closed to us.
+                ErrorKind::PermissionDenied | ErrorKind::NotADirectory if chosen.is_none() => {
+                    continue;
+                }
+                _ => return Err(format!("cannot read {shown}: {}", plain(error))),
+            },
         };
         for (number, line) in (1..).zip(contents.lines()) {
             let mut words = line.split('#').next().unwrap_or("").split_whitespace();
