@@ -62,7 +62,7 @@ use std::env::VarError;
 use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
-use text::output::{complain, note, print, speak_for};
+use text::output::{complain, naming, note, print, speak_for};
 use values::Parse;
 
 /// The commands that change nothing in a server.
@@ -175,7 +175,7 @@ fn run_named(arguments: &[OsString]) -> Outcome {
     }
     let patience = patience.copied().unwrap_or(PATIENCE);
     if servers.len() > 1 && command.each_server {
-        return on_each(command, matches, servers, patience);
+        return on_each(command, matches, &servers, patience);
     }
     if servers.len() > 1 && !command.many_servers {
         return Failure::usage("it asks one server: give one address");
@@ -196,26 +196,33 @@ fn run_named(arguments: &[OsString]) -> Outcome {
 fn on_each(
     command: &Entry,
     matches: &ArgMatches,
-    servers: Vec<Server>,
+    servers: &[Server],
     patience: Duration,
 ) -> Outcome {
     let (mut failures, mut all) = (Vec::new(), Status::Done);
-    for server in servers {
+    for (index, server) in servers.iter().enumerate() {
+        // Several patterns may mean the same one.
+        if servers[..index].contains(server) {
+            continue;
+        }
         let title = server.title();
         print(format!("{title}\n"))?;
         let invocation = Invocation {
-            servers: vec![server],
+            servers: vec![server.clone()],
             patience,
             is_one_of_many: true,
         };
-        match (command.run)(matches, &invocation) {
+        match naming(&title, || (command.run)(matches, &invocation)) {
             Ok(Status::Done) => {}
             Ok(status) => all = status,
-            Err(failure @ Failure::Unreachable(_)) => failures.push(failure),
-            Err(failure @ (Failure::Missing(_) | Failure::Refused(_))) => {
-                failures.push(failure.about(title));
+            Err(failure) => {
+                use Failure::{Missing, Refused, Unreachable};
+                let goes_on = matches!(failure, Missing(_) | Refused(_) | Unreachable(_));
+                failures.push(server.of_it(failure));
+                if !goes_on {
+                    break;
+                }
             }
-            Err(failure) => return Err(failure),
         }
     }
     last_of(failures)?;

@@ -2,6 +2,7 @@
 
 use crate::command::{INPUT, Invocation, Run};
 use crate::failure::{Failure, Outcome, Status};
+use crate::remote::address::at_one_of;
 use crate::remote::form::Source;
 use crate::remote::{Client, NewJob, Reply, Writer, writer};
 use crate::text::output::{Output, complain};
@@ -78,6 +79,7 @@ impl Run for Put {
         }
         let options = Some(options).filter(|options| *options != PutOptions::default());
         let mut client = Client::first_of(&invocation.servers, invocation.patience)?;
+        let at = at_one_of(&invocation.servers, &client.address);
         if options.is_some() && !client.is_extended()? {
             return Failure::refused(
                 "the server does not know --unique, --limit, --tries and --expire",
@@ -91,7 +93,7 @@ impl Run for Put {
             answered: 0,
         };
         let bodies = (1..).zip(bodies).map(|(number, body)| {
-            let origin = format!("body {number}");
+            let origin = format!("body {number}{at}");
             (origin, self.job(options.clone(), body.into_vec()))
         });
         puts.put(bodies.collect())?;
@@ -103,7 +105,7 @@ impl Run for Put {
                 if self.lines && body.ends_with(b"\n") {
                     body.pop();
                 }
-                batch.push((source.place(), self.job(options.clone(), body)));
+                batch.push((source.place() + &at, self.job(options.clone(), body)));
                 if !source.has_next() {
                     puts.put(std::mem::take(&mut batch))?;
                 }

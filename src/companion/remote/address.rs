@@ -333,6 +333,14 @@ impl Server {
     }
 }
 
+/// At which of these servers something is, for a message; nothing if there is only one.
+pub fn at_one_of(servers: &[Server], address: &Address) -> String {
+    match servers {
+        [_] => String::new(),
+        _ => format!(" at {address}"),
+    }
+}
+
 /// Tells a person which server is about to be changed, if it has a warning
 /// colour.
 pub fn warn_of(server: &Server) {

@@ -327,7 +327,7 @@ impl Transfer {
                     self.to.as_ref().map_or("", TubeName::as_str)
                 ))
             }
-            ([first, ..], failure) => failure.about(format_args!("job {first}")),
+            ([first, ..], failure) => failure.about(format_args!("job {first} to {address}")),
         })?;
         Ok(copied.into_iter().map(|(_, copy)| copy).collect())
     }

@@ -16,7 +16,7 @@ use std::io::{self, BufRead, BufWriter, ErrorKind, IsTerminal, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use tempfile::NamedTempFile;
 
@@ -155,6 +155,21 @@ pub fn speak_for(command: &'static str) {
     let _ = COMMAND.set(command);
 }
 
+/// The server at which several are changed now, as messages begin with it; else nothing.
+static SERVER: Mutex<String> = Mutex::new(String::new());
+
+/// Has messages and progress name this server, one of several, while this is done.
+pub fn naming<T>(server: &str, act: impl FnOnce() -> T) -> T {
+    *named_server() = format!("{server}: ");
+    let done = act();
+    named_server().clear();
+    done
+}
+
+fn named_server() -> MutexGuard<'static, String> {
+    SERVER.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Writes a message to standard error, in the name of the command.
 macro_rules! complain {
     ($($message:tt)*) => { $crate::text::output::say(format_args!($($message)*)) };
@@ -162,8 +177,9 @@ macro_rules! complain {
 pub(crate) use complain;
 
 pub fn say(message: fmt::Arguments<'_>) {
+    let server = named_server();
     match COMMAND.get() {
-        Some(command) => note(format_args!("beanpole {command}: {message}")),
+        Some(command) => note(format_args!("beanpole {command}: {server}{message}")),
         None => note(format_args!("beanpole: {message}")),
     }
 }
@@ -272,7 +288,8 @@ impl Progress {
         let total = self.total.filter(|total| *total >= self.done);
         let of = total.map_or(String::new(), |total| format!(" of {total}"));
         // If it cannot be drawn, nothing is lost.
-        let _ = write!(io::stderr(), "\r{} {}{of}\x1b[K", self.what, self.done);
+        let (server, what, done) = (named_server(), self.what, self.done);
+        let _ = write!(io::stderr(), "\r{server}{what} {done}{of}\x1b[K");
     }
 }
 

@@ -14,6 +14,7 @@
 
 use super::{Common, wait_after};
 use crate::failure::{Failure, Outcome};
+use crate::remote::address::at_one_of;
 use crate::remote::{Client, Event, Job, JobFacts, Reply, State, client};
 use crate::signals::Calls;
 use crate::text::output::complain;
@@ -26,6 +27,8 @@ pub struct Held {
     common: &'static Common,
     link: Link,
     pub job: JobFacts,
+    /// At which server it is, for messages, if there are several.
+    pub at: String,
     pub body: Vec<u8>,
     /// When the server may give the job to another worker.
     lease: Instant,
@@ -98,6 +101,7 @@ impl Held {
     ) -> Held {
         let mut held = Held {
             common,
+            at: at_one_of(&common.servers, &client.address),
             link: Link::Connection(client),
             job,
             body,
@@ -236,7 +240,8 @@ impl Held {
             Ok(link) => {
                 if let Link::Connection(client) = &link {
                     self.common.found(&client.address);
-                    complain!("job {}: taken back", self.job.id);
+                    self.at = at_one_of(&self.common.servers, &client.address);
+                    complain!("job {}{}: taken back", self.job.id, self.at);
                     self.job.reserves += 1;
                     self.renewed(sent);
                 }

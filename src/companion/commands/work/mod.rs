@@ -17,7 +17,7 @@ mod process;
 
 use crate::command::{Invocation, Run};
 use crate::failure::{Failure, Outcome, Status, plain};
-use crate::remote::address::ADDRESS_VARIABLE;
+use crate::remote::address::{ADDRESS_VARIABLE, at_one_of};
 use crate::remote::{Address, Client, Event, Facts, Job, Pattern, Patterns, Server, client};
 use crate::signals::{Calls, SIGCHLD, SIGHUP, SIGINT, SIGTERM, heeded, wait_for};
 use crate::text::output::complain;
@@ -409,11 +409,12 @@ impl Slot {
     fn work_on(&mut self, client: Client, job: Job, asked: Instant) -> Outcome<()> {
         let id = job.id;
         let address = client.address.clone();
+        let at = at_one_of(&self.common.servers, &address);
         let mut held = match Held::new(self.common, client, job, asked) {
             Ok(held) => held,
             Err(failure) => {
                 self.common.state().begun -= 1;
-                return match failure.about(format_args!("job {id}")) {
+                return match failure.about(format_args!("job {id}{at}")) {
                     Failure::Missing(reason) => {
                         complain!("{reason}");
                         Ok(())
@@ -533,7 +534,8 @@ impl Slot {
     fn report(&self, held: &Held, what: &str, is_failure: bool) {
         self.common.state().failed |= is_failure;
         if is_failure || self.common.options.verbose {
-            complain!("job {} of {}: {what}", held.job.id, held.job.tube);
+            let (job, at) = (&held.job, &held.at);
+            complain!("job {} of {}{at}: {what}", job.id, job.tube);
         }
     }
 
@@ -555,7 +557,7 @@ impl Slot {
         let delay = if passing { self.delay(tries) } else { 0 };
         let line = format!("release {id} {pri} {delay}");
         if let Err(reason) = held.settle(&line, self.calls) {
-            complain!("job {id}: {reason}");
+            complain!("job {id}{}: {reason}", held.at);
         }
         if !passing {
             return Err(failure);
