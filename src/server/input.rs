@@ -34,14 +34,14 @@ impl Input {
     }
 
     /// Makes the buffer large enough for `needed` bytes, and larger if the last read has
-    /// filled it and there is room for that.
+    /// filled it and there is room for so many more.
     pub fn grow(&mut self, needed: usize, has_room: impl FnOnce(usize) -> bool) {
         self.buffer.drain(..self.start);
         self.start = 0;
         let size = self.buffer.capacity().max(SMALL);
         let larger = (size * 8).min(LARGE);
         let grows = self.was_filled && size < LARGE;
-        let wanted = if grows && (larger <= WORTH_FREEING || has_room(larger)) {
+        let wanted = if grows && (larger <= WORTH_FREEING || has_room(larger - size)) {
             larger
         } else {
             size

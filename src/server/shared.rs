@@ -216,15 +216,15 @@ impl Shared {
         })
     }
 
-    /// Counts that a worker will hold this many bytes, if there is room for them and, beside
-    /// them, for so many quarters of all.
-    pub fn count_if_room(&self, part: &mut MemoryPart, bytes: usize, quarters: u64) -> bool {
+    /// Counts that a worker will hold this many more bytes, if there is room for them and,
+    /// beside them, for so many quarters of all.
+    pub fn count_if_room(&self, part: &mut MemoryPart, more: usize, quarters: u64) -> bool {
         self.with_lock(|state, _| {
-            state.engine.outside.memory = self.memory.load(Ordering::Relaxed) - part.bytes;
+            state.engine.outside.memory = self.memory.load(Ordering::Relaxed);
             let spare = state.engine.config.max_memory.unwrap_or(0) / 4 * quarters;
-            let has_room = state.engine.room_for_replies() >= bytes as u64 + spare;
+            let has_room = state.engine.room_for_replies() >= more as u64 + spare;
             if has_room {
-                part.set(bytes);
+                part.set(part.bytes as usize + more);
             }
             has_room
         })

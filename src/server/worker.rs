@@ -51,16 +51,16 @@ struct Worker<'a> {
     framer: Framer,
     input: Input,
     batch: Batch,
-    /// How much memory it holds for input, bodies and replies.
+    /// How much memory it holds for its client: input, bodies and replies, and what follows.
     memory: MemoryPart,
     /// The read timeout that is set in the socket.
     read_timeout: Option<Duration>,
     /// Whether the client has waited in a `reserve`, and is in `hangups_in_reserve`.
     has_waited: bool,
     /// How much the kernel may have received for a wide socket, in bytes; 0 for another one.
-    width: MemoryPart,
+    width: usize,
     /// How much it may hold of long replies that were sent to a narrow one.
-    in_socket: MemoryPart,
+    in_socket: usize,
 }
 
 impl<'a> Worker<'a> {
@@ -68,18 +68,17 @@ impl<'a> Worker<'a> {
         if shared.limits.narrow_sockets {
             client.send_at_once(None);
         }
-        let nothing = || MemoryPart::new(&shared.memory, 0);
         Worker {
             shared,
             client,
             framer: Framer::new(shared.limits.max_job_size),
             input: Input::default(),
             batch: Batch::default(),
-            memory: nothing(),
+            memory: MemoryPart::new(&shared.memory, 0),
             read_timeout: None,
             has_waited: false,
-            width: nothing(),
-            in_socket: nothing(),
+            width: 0,
+            in_socket: 0,
         }
     }
 
@@ -263,9 +262,10 @@ impl<'a> Worker<'a> {
     /// cannot be taken back, so this counts until the end; so most of the memory is left.
     fn widen(&mut self) {
         if self.shared.limits.narrow_sockets
-            && self.width.bytes == 0
-            && self.shared.count_if_room(&mut self.width, WIDE, 3)
+            && self.width == 0
+            && self.shared.count_if_room(&mut self.memory, WIDE, 3)
         {
+            self.width = WIDE;
             self.client.stream.widen(WIDE);
         }
     }
@@ -273,8 +273,9 @@ impl<'a> Worker<'a> {
     /// Has long replies sent at once instead of in short pieces, if there is room for what
     /// the kernel holds of them until they have arrived.
     fn send_at_once(&mut self, bytes: usize) {
-        let bytes = bytes.max(self.in_socket.bytes as usize);
-        if self.shared.count_if_room(&mut self.in_socket, bytes, 0) {
+        let more = bytes.saturating_sub(self.in_socket);
+        if self.shared.count_if_room(&mut self.memory, more, 0) {
+            self.in_socket += more;
             self.client.send_at_once(Some(WIDE));
         }
     }
@@ -282,12 +283,13 @@ impl<'a> Worker<'a> {
     /// Notes how much memory it holds, beyond what each client costs, with this
     /// many bytes in the outbox.
     fn count_memory(&mut self, outbox: usize) {
-        if self.in_socket.bytes > 0 && outbox == 0 && self.client.stream.has_sent_all() {
-            self.in_socket.set(0);
+        if self.in_socket > 0 && outbox == 0 && self.client.stream.has_sent_all() {
+            self.in_socket = 0;
             self.client.send_at_once(None);
         }
-        self.memory
-            .set(self.input.memory() + self.framer.memory() + outbox);
+        let kernel = self.width + self.in_socket;
+        let own = self.input.memory() + self.framer.memory() + outbox;
+        self.memory.set(own + kernel);
     }
 
     /// Frees all buffers that are empty.
@@ -347,8 +349,10 @@ mod tests {
     use crate::engine::{Config, Engine};
     use crate::protocol::{Body, JobId};
     use crate::server::{Clock, Limits, Stream};
-    use std::io::Write;
+    use std::io::{Read, Write};
+    use std::net::Shutdown;
     use std::os::unix::net::UnixStream;
+    use std::thread;
 
     /// Has this done by a worker whose peer is the stream.
     fn with_worker(work: impl FnOnce(Worker, UnixStream)) {
@@ -366,16 +370,11 @@ mod tests {
             max_memory,
             ..Config::new(90_000)
         };
-        let engine = Engine::new(config, clock.now());
+        let mut engine = Engine::new(config, clock.now());
+        let id = engine.connect();
         let shared = Shared::new(engine, None, clock, limits).unwrap();
         let (ours, theirs) = UnixStream::pair().unwrap();
-        let client = Client::new(
-            Stream(ours.into()),
-            ConnectionId(0),
-            None,
-            Arc::default(),
-            None,
-        );
+        let client = Client::new(Stream(ours.into()), id, None, Arc::default(), None);
         work(Worker::new(&shared, &Arc::new(client)), theirs);
     }
 
@@ -400,23 +399,45 @@ mod tests {
     fn a_narrow_socket_becomes_wide_if_there_is_room_and_then_counts() {
         with_worker(|mut worker, _theirs| {
             worker.widen();
-            assert_eq!(worker.width.bytes, 0, "no group pays for this one");
+            assert_eq!(worker.width, 0, "no group pays for this one");
         });
         // Most of the memory is left for others.
-        let wide = WIDE as u64;
-        for (limit, width) in [(3 * wide, 0), (5 * wide, wide)] {
-            with_little_memory(Some(limit), |mut worker, mut theirs| {
+        for (limit, width) in [(3 * WIDE, 0), (5 * WIDE, WIDE)] {
+            with_little_memory(Some(limit as u64), |mut worker, mut theirs| {
                 let beginning = b"put 0 0 60 60000\r\nthe beginning";
                 theirs.write_all(beginning).unwrap();
                 worker.read().unwrap();
                 worker.parse();
-                assert_eq!(worker.width.bytes, 0);
+                assert_eq!(worker.width, 0);
                 theirs.write_all(b" and more").unwrap();
                 worker.read().unwrap();
-                assert_eq!(worker.width.bytes, width);
-                assert_eq!(worker.memory.bytes, 22);
+                assert_eq!(worker.width, width);
+                assert_eq!(worker.memory.bytes, width as u64 + 22);
             });
         }
+    }
+
+    #[test]
+    fn what_the_kernel_holds_for_a_client_does_not_count_against_its_own_puts() {
+        let put = |size| format!("put 0 0 60 {size}\r\n{}\r\n", "x".repeat(size));
+        with_little_memory(Some(5 * WIDE as u64), |mut worker, mut theirs| {
+            let puts = put(60_000) + &put(10_000).repeat(30);
+            let mut producer = theirs.try_clone().unwrap();
+            thread::spawn(move || {
+                producer.write_all(puts.as_bytes()).unwrap();
+                producer.shutdown(Shutdown::Write).unwrap();
+            });
+            let mut replies = String::new();
+            let replies = thread::spawn(move || {
+                theirs.read_to_string(&mut replies).unwrap();
+                replies
+            });
+            worker.run().unwrap();
+            assert_eq!(worker.width, WIDE);
+            worker.client.stream.close();
+            let replies = replies.join().unwrap();
+            assert_eq!(replies.matches("INSERTED").count(), 31, "{replies}");
+        });
     }
 
     #[test]
