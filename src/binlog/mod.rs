@@ -393,6 +393,12 @@ impl Binlog {
         self.tail().admits(len)
     }
 
+    /// Whether a put of this length is longer than the segments, which the start has made
+    /// short because the disk had no more room.
+    pub fn is_too_long(&self, len: u64) -> bool {
+        self.tail().is_too_long(len)
+    }
+
     /// Appends changes, in memory. Call it under the lock under which they were
     /// made, so that the binlog has the changes in their order.
     ///

@@ -7,6 +7,7 @@ use super::outbox::{SEND_BYTES, memory, size};
 use super::shared::{Guarded, SLICE_STEPS, Shared};
 use crate::binlog::Lsn;
 use crate::engine::{ConnectionId, Outcome, Time};
+use crate::log;
 use crate::protocol::{Reply, Request};
 use crate::sync::Ordering;
 use std::collections::VecDeque;
@@ -139,6 +140,11 @@ impl Batch {
         shared.await_disk_space();
         let binlog = shared.binlog.as_ref().expect("it lacks the room");
         self.disk_is_full = !binlog.make_room(len, &|work| shared.with_jobs(work));
+        if binlog.is_too_long(len) {
+            log::warning(format_args!(
+                "refused: a job longer than a file of the binlog; when the disk has more room, the next start makes the files longer"
+            ));
+        }
     }
 
     /// Whether its memory should be freed when the client is silent.

@@ -151,6 +151,18 @@ fn on_a_small_disk(work: fn(&str)) {
     result.expect("as it should be");
 }
 
+#[test]
+fn the_log_says_that_a_refused_job_is_longer_than_the_files_on_a_small_disk() {
+    on_a_small_disk(|path| {
+        let daemon = Server::start(["-b", path, "-z", "1M"]);
+        let mut client = daemon.connect();
+        let long = format!("put 0 0 60 500000\r\n{}", "x".repeat(500_000));
+        assert_eq!(client.ask(&long), "OUT_OF_MEMORY");
+        daemon.log_line("refused: a job longer than a file of the binlog");
+        assert!(client.ask("put 0 0 60 1\r\nx").starts_with("INSERTED "));
+    });
+}
+
 /// Their puts follow lists that they do not read.
 #[test]
 fn clients_that_do_not_read_take_no_room_on_the_disk() {
