@@ -57,7 +57,7 @@ def tools():
     """Installs what is missing, and returns where the kernel is."""
     wanted = {
         "qemu-system-x86_64": "qemu-system-x86",
-        "/bin/busybox": "busybox-static",
+        "/usr/share/doc/busybox-static": "busybox-static",
         "cpio": "cpio",
         "depmod": "kmod",
         "dpkg": "dpkg",
