@@ -27,7 +27,6 @@ pub struct Inspection {
 }
 
 /// A place in a file.
-#[derive(Clone)]
 pub struct At {
     /// The name of the file.
     pub name: String,
@@ -42,15 +41,20 @@ pub enum Finding {
     /// A record of beanstalkd about this job. It is missing if the job is not
     /// complete.
     Theirs(At, JobId, Option<Record>),
-    /// This many bytes cannot be read, for this reason.
-    Flaw(At, u64, String),
-    /// This many bytes at the end of the log were never finished and never
-    /// synced: a server drops them when it starts.
-    Torn(At, u64),
-    /// The file of this name is not needed any more, and not read.
-    Obsolete(String),
-    /// Another reason for which no server starts.
-    Refused(String),
+    /// This is wrong: something cannot be read, or no server starts.
+    Flaw(String),
+    /// This is not read, and does no harm.
+    Note(String),
+}
+
+impl Finding {
+    /// What is to be said of it. A record says it itself.
+    pub fn words(&self) -> Option<&str> {
+        match self {
+            Finding::Flaw(words) | Finding::Note(words) => Some(words),
+            Finding::Record(..) | Finding::Theirs(..) => None,
+        }
+    }
 }
 
 type Tell<'a> = dyn FnMut(Finding) + 'a;
@@ -94,17 +98,14 @@ impl Inspection {
             flaws,
         } = &self.survey;
         refuse(flaws, tell);
-        for found in obsolete.iter().flatten() {
-            tell(Finding::Obsolete(found.name()));
-        }
+        let obsolete = obsolete.iter().flatten();
+        obsolete.for_each(|found| tell(not_needed(&found.name())));
         for (index, found) in segments.iter().enumerate() {
             read_segment(found, segments.get(index + 1), tell)?;
         }
         let files = TheirFiles::of(&self.storage, names, self.has_log())?;
         refuse(&files.flaws, tell);
-        for name in &files.taken {
-            tell(Finding::Obsolete(name.clone()));
-        }
+        files.taken.iter().for_each(|name| tell(not_needed(name)));
         let mut theirs = Theirs::default();
         for file in &files.new {
             theirs.read(file, &mut |offset, id, record| {
@@ -120,6 +121,10 @@ impl Inspection {
     }
 }
 
+fn not_needed(file: &str) -> Finding {
+    Finding::Note(format!("{file}: not needed any more, and not read"))
+}
+
 /// Reports why no server starts, except for what is reported where it is read.
 fn refuse(flaws: &[Error], tell: &mut Tell) {
     let others = flaws
@@ -129,7 +134,7 @@ fn refuse(flaws: &[Error], tell: &mut Tell) {
         let text = plain(flaw);
         // What to do follows.
         let what = text.split("; ").next().unwrap_or_default();
-        tell(Finding::Refused(what.to_owned()));
+        tell(Finding::Flaw(what.to_owned()));
     }
 }
 
@@ -141,9 +146,13 @@ fn read_segment(found: &Found, next: Option<&Found>, tell: &mut Tell) -> Result<
         name: found.name(),
         offset,
     };
-    let unreadable = |offset, bytes, flaw| Finding::Flaw(at(offset), bytes, flaw);
+    let place = |offset| format!("{} at offset {offset}", found.name());
+    let unreadable = |offset, bytes, flaw: &str| {
+        let place = place(offset);
+        Finding::Flaw(format!("{place}: {bytes} bytes cannot be read: {flaw}"))
+    };
     if let Err(flaw) = found.header {
-        tell(unreadable(0, HEADER_LEN.min(found.len), flaw.to_owned()));
+        tell(unreadable(0, HEADER_LEN.min(found.len), flaw));
     }
     let follows = next.filter(|next| next.number == found.number + 1);
     let end = follows.and_then(|next| Some(next.header.ok()?.previous_end));
@@ -161,9 +170,8 @@ fn read_segment(found: &Found, next: Option<&Found>, tell: &mut Tell) -> Result<
             Ok(End::Whole) => return Ok(()),
             Ok(End::Continued) if next.is_none() => {
                 let missing = segment_name(found.number.saturating_add(1));
-                tell(Finding::Refused(format!(
-                    "{missing} is missing though jobs in it are needed"
-                )));
+                let flaw = format!("{missing} is missing though jobs in it are needed");
+                tell(Finding::Flaw(flaw));
                 return Ok(());
             }
             Ok(End::Continued) => return Ok(()),
@@ -171,7 +179,10 @@ fn read_segment(found: &Found, next: Option<&Found>, tell: &mut Tell) -> Result<
                 "the file ends within a record".to_owned()
             }
             Ok(End::Torn(bytes)) if next.is_none() => {
-                tell(Finding::Torn(at(from), bytes));
+                let place = place(from);
+                tell(Finding::Note(format!(
+                    "{place}: {bytes} bytes were never finished: a server drops them"
+                )));
                 return Ok(());
             }
             Ok(End::Torn(_)) => "what was begun there was not finished".to_owned(),
@@ -179,7 +190,7 @@ fn read_segment(found: &Found, next: Option<&Found>, tell: &mut Tell) -> Result<
             Err(other) => return Err(other),
         };
         let (bytes, has_more) = reader.resume()?;
-        tell(unreadable(from, bytes, flaw));
+        tell(unreadable(from, bytes, &flaw));
         if !has_more {
             return Ok(());
         }

@@ -59,7 +59,7 @@ impl Run for Binlog {
 /// Reads the whole log, so that every checksum is checked.
 fn verify(inspection: &Inspection) -> Outcome {
     let mut output = Output::new();
-    let live = read(inspection, false, |finding| match in_words(finding) {
+    let live = read(inspection, false, |finding| match finding.words() {
         Some(text) => output.line(text),
         None => Ok(()),
     })?;
@@ -242,8 +242,8 @@ impl Live {
         match finding {
             Finding::Record(_, record) => self.apply(record, whole),
             Finding::Theirs(..) => self.records += 1,
-            Finding::Flaw(..) | Finding::Refused(_) => self.flaws += 1,
-            Finding::Torn(..) | Finding::Obsolete(_) => {}
+            Finding::Flaw(_) => self.flaws += 1,
+            Finding::Note(_) => {}
         }
     }
 
@@ -312,29 +312,12 @@ fn refused(error: Error) -> Failure {
     })
 }
 
-/// Describes a finding on standard error, if it is worth a message.
+/// Says on standard error what is to be said of a finding.
 fn say(finding: &Finding) -> Outcome<()> {
-    if let Some(text) = in_words(finding) {
-        complain!("{text}");
+    if let Some(words) = finding.words() {
+        complain!("{words}");
     }
     Ok(())
-}
-
-/// The description of a finding. A record needs none.
-fn in_words(finding: &Finding) -> Option<String> {
-    let (at, text) = match finding {
-        Finding::Flaw(at, bytes, flaw) => (at, format!("{bytes} bytes cannot be read: {flaw}")),
-        Finding::Torn(at, bytes) => {
-            let torn = format!("{bytes} bytes were never finished: a server drops them");
-            (at, torn)
-        }
-        Finding::Obsolete(name) => {
-            return Some(format!("{name}: not needed any more, and not read"));
-        }
-        Finding::Refused(why) => return Some(why.clone()),
-        Finding::Record(..) | Finding::Theirs(..) => return None,
-    };
-    Some(format!("{} at offset {}: {text}", at.name, at.offset))
 }
 
 /// The longest body that beanstalkd reads by default, in bytes, with CR LF.
