@@ -187,7 +187,17 @@ pub struct Invocation {
 pub struct Sure {
     /// do not ask on each of several servers
     #[arg(short, long)]
-    pub yes: bool,
+    yes: bool,
+}
+
+impl Sure {
+    /// Whether this is to be done to the server of this run.
+    pub fn confirm(&self, invocation: &Invocation, what: impl Display) -> Outcome<bool> {
+        if self.yes || !invocation.is_one_of_many {
+            return Ok(true);
+        }
+        confirm(format_args!("{what} at {}?", invocation.servers[0].title()))
+    }
 }
 
 /// What each server has answered.
@@ -244,11 +254,6 @@ impl Invocation {
             }
         }
         output.sync()
-    }
-
-    /// Whether this is to be done, which is asked unless that is sure.
-    pub fn confirm(&self, is_sure: bool, what: impl Display) -> Outcome<bool> {
-        Ok(is_sure || confirm(format_args!("{what} at {}?", self.servers[0].title()))?)
     }
 
     /// The address of the server; the first one, if there are several.

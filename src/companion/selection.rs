@@ -13,7 +13,6 @@ use beanpole::protocol::{JobId, Priority, TubeName};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use std::ffi::OsString;
-use std::fmt::Display;
 use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, Instant};
 
@@ -133,11 +132,9 @@ impl Jobs {
             return Failure::usage("the ids on standard input are those of one server");
         }
         let found = self.chosen.find(invocation, &self.ids, &tubes, None)?;
-        let named = counted(found.ids.len() as u64, "job");
-        let what = found.what.as_ref().unwrap_or(&named);
         let is_needless = found.what.is_none() && !invocation.is_one_of_many;
-        let is_sure = self.yes || found.is_trial || found.ids.is_empty() || is_needless;
-        if !invocation.confirm(is_sure, format_args!("{verb} {what}"))? {
+        let place = format!("at {}", invocation.servers[0].title());
+        if !(self.yes || is_needless) && !found.confirm(verb, &place)? {
             return Ok(Status::No);
         }
         let until = self.wait.map(|time| Instant::now() + time);
@@ -238,23 +235,21 @@ pub struct Found {
     /// How many they are, and where, for a question; not if they were named one by
     /// one.
     what: Option<String>,
-    are_tubes_many: bool,
+    pub are_tubes_many: bool,
     /// Whether the command only says how many they are.
     is_trial: bool,
     status: Status,
 }
 
 impl Found {
-    /// Asks whether this is to be done to jobs of several tubes together.
-    pub fn confirm(&self, verb: &str, where_to: impl Display) -> Outcome<bool> {
-        match self
-            .what
-            .as_ref()
-            .filter(|_| self.are_tubes_many && !self.is_trial)
-        {
-            Some(what) => confirm(format_args!("{verb} {what} {where_to}?")),
-            None => Ok(true),
+    /// Asks whether this is to be done to all of them, unless nothing is.
+    pub fn confirm(&self, verb: &str, place: &str) -> Outcome<bool> {
+        if self.is_trial || self.ids.is_empty() {
+            return Ok(true);
         }
+        let named = || counted(self.ids.len() as u64, "job");
+        let what = self.what.clone().unwrap_or_else(named);
+        confirm(format_args!("{verb} {what} {place}?"))
     }
 
     /// Does this work to the jobs, and to no others, whatever producers add.

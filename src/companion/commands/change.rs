@@ -111,8 +111,8 @@ impl Run for Kick {
     fn run(self, invocation: &Invocation) -> Outcome {
         let mut client = invocation.connect()?;
         let tubes = Patterns(self.tubes).or_default().existing(&mut client)?;
-        let is_sure = self.sure.yes || !invocation.is_one_of_many;
-        if !invocation.confirm(is_sure, format_args!("Kick jobs of {}", listed(&tubes)))? {
+        let what = format!("Kick jobs of {}", listed(&tubes));
+        if !self.sure.confirm(invocation, what)? {
             return Ok(Status::No);
         }
         let mut done = 0;
@@ -153,8 +153,8 @@ impl Run for Pause {
         let Seconds(time) = word(&self.time)?;
         let mut client = invocation.connect()?;
         let tubes = patterns.existing(&mut client)?;
-        let is_sure = self.sure.yes || !invocation.is_one_of_many;
-        if !invocation.confirm(is_sure, format_args!("Pause {}", listed(&tubes)))? {
+        let what = format!("Pause {}", listed(&tubes));
+        if !self.sure.confirm(invocation, what)? {
             return Ok(Status::No);
         }
         let line = |tube: &TubeName| format!("pause-tube {tube} {time}");
@@ -221,7 +221,7 @@ impl Run for Move {
             Some(tube) => format!("to tube '{tube}' at {}", server.title()),
             None => format!("to tubes of these names at {}", server.title()),
         };
-        if !self.yes && !found.confirm(verb, place)? {
+        if found.are_tubes_many && !self.yes && !found.confirm(verb, &place)? {
             return Ok(Status::No);
         }
         found.ids.sort();
