@@ -42,8 +42,9 @@ pub const LONGEST: usize = 1 << 20;
 struct Page {
     /// Only jobs with this in their body are wanted.
     text: String,
+    only_ids: bool,
     most: usize,
-    rows: Vec<(JobFacts, Job)>,
+    rows: Vec<Json>,
     /// How many jobs were looked at.
     looked: usize,
     /// The first job that had no room any more.
@@ -73,6 +74,7 @@ pub fn page(client: &mut Client, request: &Request) -> Outcome<Json> {
     };
     let mut page = Page {
         text: request.parameter("text").into(),
+        only_ids,
         most,
         rows: Vec::new(),
         looked: 0,
@@ -113,14 +115,8 @@ pub fn page(client: &mut Client, request: &Request) -> Outcome<Json> {
     }
     page.show(client, &seen)?;
     let next = page.next.or(next).filter(|_| listed && sort.is_none());
-    let rows = page.rows.iter();
-    let rows: Json = if only_ids {
-        rows.map(|(job, _)| job.id.to_string()).collect()
-    } else {
-        rows.map(|(job, found)| row(job, found)).collect()
-    };
-    let next = next.map(|id| id.to_string());
-    Ok(json!({"jobs": rows, "next": next, "looked": page.looked, "listed": listed}))
+    let (jobs, next) = (page.rows, next.map(|id| id.to_string()));
+    Ok(json!({"jobs": jobs, "next": next, "looked": page.looked, "listed": listed}))
 }
 
 impl Page {
@@ -132,11 +128,14 @@ impl Page {
                 self.next = self.next.or(Some(some[0].id));
                 return Ok(());
             }
-            each_body(client, some.to_vec(), |job, found| {
+            each_body(client, some, |job, found| {
                 if self.rows.len() == self.most {
                     self.next = self.next.or(Some(job.id));
                 } else if contains(&found.body, self.text.as_bytes()) {
-                    self.rows.push((job, found));
+                    self.rows.push(match self.only_ids {
+                        true => job.id.to_string().into(),
+                        false => row(job, &found),
+                    });
                 }
                 Ok(())
             })?;
