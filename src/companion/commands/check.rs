@@ -32,22 +32,23 @@ pub struct Check {
     limits: Vec<Limit>,
 }
 
-/// The figures in the order in which they are written, each with its unit.
-const FIGURES: [(&str, &str); 11] = [
-    ("ready", ""),
-    ("reserved", ""),
-    ("delayed", ""),
-    ("buried", ""),
-    ("full", ""),
-    ("age", "s"),
-    ("tries", ""),
-    // Of which there should be no less.
-    (WORKERS, ""),
-    ("memory", "%"),
-    ("connections", "%"),
-    ("answer", "us"),
+/// The figures in the order in which they are written.
+#[rustfmt::skip]
+const FIGURES: [&str; 11] = [
+    "ready", "reserved", "delayed", "buried", "full", "age", "tries", WORKERS, "memory",
+    "connections", "answer",
 ];
+/// Of which there should be no less.
 const WORKERS: &str = "workers";
+
+fn unit(figure: &str) -> &'static str {
+    match figure {
+        "age" => "s",
+        "memory" | "connections" => "%",
+        "answer" => "us",
+        _ => "",
+    }
+}
 
 /// How long servers may take if the user does not say it: monitors give up after ten
 /// seconds.
@@ -84,7 +85,6 @@ impl Level {
 #[derive(Clone, Copy)]
 struct Limit {
     key: &'static str,
-    unit: &'static str,
     warning: Option<u64>,
     critical: Option<u64>,
 }
@@ -92,13 +92,13 @@ struct Limit {
 impl Parse for Limit {
     fn parse(text: &str) -> Result<Limit, String> {
         let (key, bounds) = text.split_once('=').unwrap_or((text, ""));
-        let Some(mut limit) = Limit::none(key) else {
-            let keys = FIGURES.map(|(name, _)| name).join(", ");
+        let Some(key) = FIGURES.into_iter().find(|known| *known == key) else {
+            let keys = FIGURES.join(", ");
             return Err(format!(
                 "'{text}' is not KEY=[WARN,]CRIT; a key is one of {keys}"
             ));
         };
-        let read = |bound: &str| match limit.unit {
+        let read = |bound: &str| match unit(key) {
             "s" => Seconds::parse(bound).map(|time| time.0.into()),
             _ => bound
                 .parse()
@@ -108,7 +108,11 @@ impl Parse for Limit {
             None => (None, read(bounds)?),
             Some((warning, critical)) => (Some(read(warning)?), read(critical)?),
         };
-        (limit.warning, limit.critical) = (warning, Some(critical));
+        let limit = Limit {
+            key,
+            warning,
+            critical: Some(critical),
+        };
         match warning.filter(|warning| limit.level(*warning) == Level::Critical) {
             None => Ok(limit),
             Some(warning) => Err(format!(
@@ -119,28 +123,14 @@ impl Parse for Limit {
 }
 
 impl Limit {
-    /// The figure of this name, without limits.
-    fn none(name: &str) -> Option<Limit> {
-        let mut known = FIGURES.into_iter().filter(|(key, _)| *key == name);
-        known.next().map(|(key, unit)| Limit {
-            key,
-            unit,
-            warning: None,
-            critical: None,
-        })
-    }
-
     fn level(self, value: u64) -> Level {
         let breaks = |limit| match self.key {
             WORKERS => value < limit,
             _ => value > limit,
         };
-        match (
-            self.critical.is_some_and(breaks),
-            self.warning.is_some_and(breaks),
-        ) {
-            (true, _) => Level::Critical,
-            (_, true) => Level::Warning,
+        match self {
+            _ if self.critical.is_some_and(breaks) => Level::Critical,
+            _ if self.warning.is_some_and(breaks) => Level::Warning,
             _ => Level::Ok,
         }
     }
@@ -163,8 +153,8 @@ impl Reading {
     /// `'name'=value;warning;critical;minimum`. A colon follows a limit that is
     /// a minimum.
     fn performance(&self, prefix: &str) -> String {
-        let (value, Limit { key, unit, .. }) = (self.value, self.limit);
-        let colon = if key == WORKERS { ":" } else { "" };
+        let (key, value) = (self.limit.key, self.value);
+        let (unit, colon) = (unit(key), if key == WORKERS { ":" } else { "" });
         let [warning, critical] = [self.limit.warning, self.limit.critical]
             .map(|bound| bound.map_or(String::new(), |bound| format!("{bound}{colon}")));
         format!("'{prefix}{key}'={value}{unit};{warning};{critical};0")
@@ -172,8 +162,8 @@ impl Reading {
 
     /// The figure for people; the limits are added that it is beyond.
     fn text(&self) -> String {
-        let Limit { key, unit, .. } = self.limit;
-        let text = format!("{key} {}{unit}{}", self.value, self.about);
+        let key = self.limit.key;
+        let text = format!("{key} {}{}{}", self.value, unit(key), self.about);
         if self.level() == Level::Ok {
             return text;
         }
@@ -263,10 +253,14 @@ impl Check {
         given.find(|limit| limit.key == name).copied()
     }
 
-    fn reading(&self, name: &str, value: u64) -> Reading {
-        let limit = self.limit(name).or_else(|| Limit::none(name));
+    fn reading(&self, key: &'static str, value: u64) -> Reading {
+        let none = Limit {
+            key,
+            warning: None,
+            critical: None,
+        };
         Reading {
-            limit: limit.expect("a figure has its row"),
+            limit: self.limit(key).unwrap_or(none),
             value,
             about: String::new(),
         }
@@ -360,9 +354,13 @@ mod tests {
         }
     }
 
-    fn unlimited(name: &str, value: u64) -> Reading {
+    fn unlimited(name: &'static str, value: u64) -> Reading {
         Reading {
-            limit: Limit::none(name).unwrap(),
+            limit: Limit {
+                key: name,
+                warning: None,
+                critical: None,
+            },
             ..reading(value, "ready=0")
         }
     }
