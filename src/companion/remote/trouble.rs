@@ -161,13 +161,8 @@ pub static TABLE: [Kind; 11] = [
             format!("grows by {rate}/{unit}")
         },
         said: |look, rate| {
-            let from = match &look.producer {
-                Some(producer) => format!("most of them come from {producer}"),
-                None if look.is_extended => "no one connection puts most of them".into(),
-                None => "from whom, this server does not tell".into(),
-            };
             let [rate, unit, _] = in_time(rate);
-            format!("It grows by {rate} jobs a {unit}; {from}.")
+            format!("It grows by {rate} jobs a {unit}; {}.", look.from)
         },
     },
     // The last ready job is old, and others go before it that were put much later.
@@ -351,10 +346,8 @@ struct Look<'a> {
     held: Vec<JobFacts>,
     /// The job that a kick would make ready first.
     buried: Option<JobId>,
-    /// Whether the server lists connections.
-    is_extended: bool,
-    /// Where most jobs come from, if it grows and the server tells that.
-    producer: Option<String>,
+    /// Where most jobs come from, if it grows.
+    from: String,
 }
 
 /// What is in the way of the jobs of this tube, or may be, the worst first; empty if
@@ -366,9 +359,9 @@ pub fn sentences(client: &mut Client, name: &TubeName, tube: &Tube) -> Outcome<V
     held.sort_by_key(|job| job.time_left.0);
     let mut tube = tube.clone();
     tube.look_at(next.iter().chain(&held));
-    let producer = match tube.growth {
+    let from = match tube.growth {
         Some(rate) => producer(client, name, rate)?,
-        None => None,
+        None => String::new(),
     };
     let look = Look {
         name,
@@ -376,20 +369,14 @@ pub fn sentences(client: &mut Client, name: &TubeName, tube: &Tube) -> Outcome<V
         next,
         held,
         buried: first(client, name, State::Buried)?,
-        is_extended: client.is_extended()?,
-        producer,
+        from,
     };
     let seen = TABLE.iter();
     let seen = seen.filter_map(|kind| Some((kind.said)(&look, (kind.seen)(&look.tube)?)));
     let mut said: Vec<_> = seen.filter(|said| !said.is_empty()).collect();
-    said.extend(
-        look.held
-            .iter()
-            .take(NAMED)
-            .filter(|_| ready > 0)
-            .map(holder),
-    );
-    if ready == 0 && delayed > 0 {
+    if ready > 0 {
+        said.extend(look.held.iter().take(NAMED).map(holder));
+    } else if delayed > 0 {
         let next = near(client, name, State::Delayed, 1)?.pop();
         let left = span(next.map_or(0, |job| job.time_left.0.into()));
         let delayed = jobs(delayed, "delayed");
@@ -400,18 +387,22 @@ pub fn sentences(client: &mut Client, name: &TubeName, tube: &Tube) -> Outcome<V
     Ok(said)
 }
 
-/// The address of the connection that puts most into a tube, if that is more than half of
-/// the jobs by which the tube grows in a minute. What is known of each connection is how many
-/// jobs it has put since it came.
-fn producer(client: &mut Client, tube: &TubeName, rate: u64) -> Outcome<Option<String>> {
-    let all = connections(client)?.unwrap_or_default();
+/// Which connection puts most into a tube: more than half of the jobs by which the tube grows
+/// in a minute. What is known of each connection is how many jobs it has put since it came.
+fn producer(client: &mut Client, tube: &TubeName, rate: u64) -> Outcome<String> {
+    let Some(all) = connections(client)? else {
+        return Ok("from whom, this server does not tell".into());
+    };
     let of_it = all.iter().filter(|one| one.text("tube") == tube.as_str());
     let puts = of_it.map(|one| {
         let minutely = one.number("puts").saturating_mul(60) / one.number("age").max(1);
         (minutely, one.text("address"))
     });
     let most = puts.max().filter(|(puts, _)| puts.saturating_mul(2) > rate);
-    Ok(most.map(|(_, address)| address.into()))
+    Ok(match most {
+        Some((_, address)) => format!("most of them come from {address}"),
+        None => "no one connection puts most of them".into(),
+    })
 }
 
 /// What the workers of a tube do that take none of its ready jobs.
