@@ -466,7 +466,7 @@ impl Client {
 }
 
 /// Asks these servers at the same time, so that one that is silent delays no other.
-pub fn ask_all<T: Send>(servers: &[Server], ask: impl Fn(&Server) -> T + Sync) -> Vec<T> {
+pub fn ask_all<S: Sync, T: Send>(servers: &[S], ask: impl Fn(&S) -> T + Sync) -> Vec<T> {
     let ask = &ask;
     thread::scope(|scope| {
         let asking: Vec<_> = servers

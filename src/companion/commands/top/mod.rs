@@ -10,6 +10,7 @@ mod view;
 
 use crate::command::{Invocation, Run, Tubes, interval, last_of};
 use crate::failure::{Failure, Outcome, Status};
+use crate::remote::client::ask_all;
 use crate::remote::tubes::column_of;
 use crate::remote::watch::sorted;
 use crate::remote::{Column, Known, Patterns, Tube, Watched};
@@ -166,12 +167,10 @@ fn print_once(mut board: Board, interval: Duration) -> Outcome {
         if round > 0 {
             thread::sleep(interval);
         }
-        thread::scope(|scope| {
-            for server in &board.servers {
-                // One that gave no answer is not asked again.
-                if server.known().failure.is_none() {
-                    scope.spawn(|| server.sample(&mut None, usize::MAX));
-                }
+        ask_all(&board.servers, |server| {
+            // One that gave no answer is not asked again.
+            if server.known().failure.is_none() {
+                server.sample(&mut None, usize::MAX);
             }
         });
     }
