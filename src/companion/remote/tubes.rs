@@ -9,7 +9,7 @@ use crate::remote::finder::each_listed;
 use crate::remote::{Client, Facts, JobFacts, Patterns, Reply, Scope, State};
 use beanpole::protocol::{JobId, TubeName};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 /// The tubes that exist and are meant, in the order of their names, each with its
 /// statistics: a server lists many with one request, or is asked for each.
@@ -139,24 +139,20 @@ pub struct Sample {
 impl Sample {
     /// A sample of these tubes, with the jobs of all of them or of none.
     pub fn once(client: &mut Client, tubes: &Patterns, with_jobs: bool) -> Outcome<Sample> {
-        Sample::take(client, tubes, |tubes| {
-            let asked = tubes.iter().filter(|_| with_jobs);
-            asked.map(|(name, _)| name.clone()).collect()
-        })
+        Sample::take(client, tubes, |_| move |_: &TubeName| with_jobs)
     }
 
-    /// Asks a server for a sample of these tubes. `choose` chooses those whose
-    /// jobs are asked for.
-    pub fn take(
+    /// Asks a server for a sample of these tubes. `choose` tells whose jobs are asked for.
+    pub fn take<IsAsked: Fn(&TubeName) -> bool>(
         client: &mut Client,
         tubes: &Patterns,
-        choose: impl FnOnce(&[(TubeName, Facts)]) -> HashSet<TubeName>,
+        choose: impl FnOnce(&[(TubeName, Facts)]) -> IsAsked,
     ) -> Outcome<Sample> {
         client.within(0, |client| {
             let server = client.server_stats()?;
             let tubes = stats_of(client, tubes)?;
-            let asked = choose(&tubes);
-            Sample::of(client, server, tubes, &asked)
+            let is_asked = choose(&tubes);
+            Sample::of(client, server, tubes, is_asked)
         })
     }
 
@@ -170,9 +166,7 @@ impl Sample {
         client.within(0, |client| {
             let server = client.server_stats()?;
             each_of(client, tubes, |client, some| {
-                let asked = some.iter().filter(|_| with_jobs);
-                let asked = asked.map(|(name, _)| name.clone()).collect();
-                each(Sample::of(client, server.clone(), some, &asked)?);
+                each(Sample::of(client, server.clone(), some, |_| with_jobs)?);
                 Ok(())
             })
         })
@@ -182,15 +176,13 @@ impl Sample {
         client: &mut Client,
         server: Facts,
         tubes: Vec<(TubeName, Facts)>,
-        asked: &HashSet<TubeName>,
+        is_asked: impl Fn(&TubeName) -> bool,
     ) -> Outcome<Sample> {
         let idle = idle(client, &server, &tubes)?;
         // Where nothing was reserved, no job fails. A server that tells this tells the ages, too.
         let wanted: Vec<_> = tubes
             .iter()
-            .filter(|(name, facts)| {
-                asked.contains(name) && facts.get("total-reserves") != Some("0")
-            })
+            .filter(|(name, facts)| is_asked(name) && facts.get("total-reserves") != Some("0"))
             .collect();
         let has = |facts: &Facts, state| facts.jobs_in(&[state]) > 0;
         let ready = wanted.iter().filter(|(_, facts)| has(facts, State::Ready));

@@ -150,13 +150,7 @@ impl Watched {
             loop {
                 let took = watched.sample(&mut client, MOST_ASKED);
                 told();
-                // Samples come at the beginning of an interval, so that each slot of a
-                // curve has as many.
-                let rest = (took * RESPITE).saturating_sub(interval);
-                let (earliest, width) = (watched.now() + rest, interval.as_nanos());
-                let next = (earliest.as_nanos() / width + 1) * width;
-                let wait = next.saturating_sub(watched.now().as_nanos());
-                thread::park_timeout(Duration::from_nanos(wait.try_into().unwrap_or(u64::MAX)));
+                thread::park_timeout(interval.saturating_sub(took).max(took * RESPITE));
             }
         };
         let begun = thread::Builder::new().name("watch".into()).spawn(watch);
@@ -171,7 +165,10 @@ impl Watched {
         let begun = self.now();
         self.known().asking_since = Some(begun);
         let looks_into = self.known().looks_into.clone();
-        let choose = |tubes: &[_]| self.known().choose(tubes, most_asked);
+        let choose = |tubes: &[_]| {
+            let chosen = self.known().choose(tubes, most_asked);
+            move |name: &TubeName| chosen.contains(name)
+        };
         let mut ask = || {
             let mut client = link.take().map_or_else(|| self.connect(), Ok)?;
             let found = client.within(SHOWN, |client| {
