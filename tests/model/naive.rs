@@ -71,6 +71,17 @@ pub struct Model {
     jobs_ever: u64,
     /// The replies, each with its client, until they are taken.
     pub said: Vec<(Client, String)>,
+    /// What the server has no time for in this time slice.
+    pub left: Left,
+}
+
+/// What stays as it is until the next time slice, though it is due.
+#[derive(Default)]
+pub struct Left {
+    /// Jobs, and keys of deleted ones.
+    pub jobs: BTreeSet<u64>,
+    pub paused: BTreeSet<String>,
+    pub waiting: BTreeSet<Client>,
 }
 
 #[derive(Default)]
@@ -213,16 +224,25 @@ impl Model {
     }
 
     pub fn disconnect(&mut self, client: Client) {
-        self.waiting.retain(|&one| one != client);
-        self.end_silently(|by, _| by == client);
-        self.serve();
-        while !self.client(client).watched.is_empty() {
-            let tube = self.client(client).watched.swap_remove(0);
-            self.forget_tube_if_unused(&tube);
-        }
+        self.begin_to_disconnect(client, usize::MAX);
+        let watched = self.client(client).watched.remove(0);
+        self.forget_tube_if_unused(&watched);
         let used = self.client(client).used.clone();
         self.clients.retain(|(one, _)| *one != client);
         self.forget_tube_if_unused(&used);
+    }
+
+    /// A time slice of a disconnect that needs more than one: so many tubes are not watched
+    /// any more.
+    pub fn begin_to_disconnect(&mut self, client: Client, tubes: usize) {
+        self.waiting.retain(|&one| one != client);
+        self.end_silently(|by, _| by == client);
+        self.serve();
+        let others = self.client(client).watched.len() - 1;
+        for _ in 0..others.min(tubes) {
+            let tube = self.client(client).watched.swap_remove(0);
+            self.forget_tube_if_unused(&tube);
+        }
     }
 
     pub fn half_close(&mut self, client: Client) {
@@ -286,10 +306,12 @@ impl Model {
     pub fn tick(&mut self) {
         let now = self.now;
         for tube in &mut self.tubes {
-            tube.pause = tube.pause.filter(|&(_, until)| until > now);
+            let is_left = self.left.paused.contains(&tube.name);
+            tube.pause = tube.pause.filter(|&(_, until)| until > now || is_left);
         }
         for job in &mut self.jobs {
             match job.state {
+                _ if self.left.jobs.contains(&job.id) => {}
                 State::Delayed { until } if until <= now => job.state = State::Ready,
                 _ => {}
             }
@@ -300,7 +322,7 @@ impl Model {
         }
         self.end_silently(|_, until| until <= now);
         self.serve();
-        for client in self.waiting.clone() {
+        for client in self.served_now() {
             if self.deadline_soon_at(client).is_some_and(|at| at <= now) {
                 self.end_wait(client, "DEADLINE_SOON");
             } else if self.client(client).gives_up_at.is_some_and(|at| at <= now) {
@@ -358,13 +380,21 @@ impl Model {
     /// time is over are for nobody, and keys whose time is over are free.
     fn serve(&mut self) {
         self.expire();
-        for client in self.waiting.clone() {
+        for client in self.served_now() {
             if let Some(id) = self.next_for(client) {
                 let wants_stats = self.client(client).wants_stats;
                 let reply = self.reserve_now(client, id, wants_stats);
                 self.end_wait(client, &reply);
             }
         }
+    }
+
+    /// Those that wait and may have an answer in this time slice.
+    fn served_now(&self) -> Vec<Client> {
+        let waiting = self.waiting.iter().copied();
+        waiting
+            .filter(|one| !self.left.waiting.contains(one))
+            .collect()
     }
 
     fn end_wait(&mut self, client: Client, reply: &str) {

@@ -97,12 +97,15 @@ impl Model {
     /// Deletes the jobs whose time is over, and forgets the keys whose time is over.
     pub(super) fn expire(&mut self) {
         let now = self.now;
-        self.tombstones.retain(|key| key.until > now);
+        let is_left = |id| self.left.jobs.contains(&id);
+        self.tombstones
+            .retain(|key| key.until > now || is_left(key.id));
         let expired = self
             .jobs
             .iter()
             .filter_map(|job| Some((job.may_expire_at()?, job.id)));
-        let mut expired: Vec<_> = expired.filter(|&(at, _)| at <= now).collect();
+        let expired = expired.filter(|&(at, id)| at <= now && !is_left(id));
+        let mut expired: Vec<_> = expired.collect();
         expired.sort_unstable();
         for (_, id) in expired {
             let job = self.remove(id);
@@ -184,6 +187,7 @@ impl Model {
             State::Reserved { by, until } if ends(by, until) => Some((until, job.id)),
             _ => None,
         });
+        let ended = ended.filter(|(_, id)| !self.left.jobs.contains(id));
         let mut ended: Vec<_> = ended.collect();
         ended.sort_unstable();
         ended.into_iter().map(|(_, id)| id).collect()

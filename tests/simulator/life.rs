@@ -125,6 +125,7 @@ fn process(plan: &Plan, life: &Life, disk: &Disk, mut legacy: Legacy, now: u64) 
             return legacy.end_early(plan.is_shared);
         }
     };
+    engine.outside.most_changes = Some(opened.binlog.most_changes());
     if world::is_killed() {
         return legacy.end_early(plan.is_shared);
     }

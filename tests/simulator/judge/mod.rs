@@ -20,7 +20,7 @@ use crate::engine::{Change, ConnectionId, Outcome, StoredJob, StoredPause, Store
 use crate::protocol::framing::NoBody;
 use crate::protocol::{Body, JobId, Reply, TubeName};
 use crate::simulator::history::{Held, History, Jobs};
-use crate::simulator::naive::{self, Model};
+use crate::simulator::naive::{self, Left, Model, State};
 use crate::simulator::plan::Plan;
 use crate::simulator::stored::{in_the_model, pause_in_the_model, tombstone_in_the_model};
 use crate::simulator::stream::Peer;
@@ -68,7 +68,8 @@ pub enum Event<'a> {
     Executed(ConnectionId, Asked, &'a Outcome, Time, Done<'a>),
     Ticked(Time, Done<'a>),
     HalfClosed(ConnectionId, Done<'a>),
-    Disconnected(ConnectionId, Time, Done<'a>),
+    /// It is disconnected, or this needs more time slices.
+    Disconnected(ConnectionId, bool, Time, Done<'a>),
 }
 
 thread_local! {
@@ -307,10 +308,12 @@ impl Judge {
             }
             Event::Executed(id, asked, outcome, now, done) => {
                 let number = self.links[&id.0];
-                self.pass_time(now);
+                self.pass_time(now, &done);
                 self.the_first_request_is_served_in_time(number);
                 self.no_put_is_refused_that_has_room(number, &done);
-                let line = self.execute(number, asked, &done);
+                // One that needs another time slice has done nothing yet.
+                let is_done = !matches!(outcome, Outcome::Unfinished);
+                let line = is_done.then(|| self.execute(number, asked, &done));
                 let reply = match outcome {
                     Outcome::Reply(reply) => Some((number, reply)),
                     _ => None,
@@ -328,7 +331,7 @@ impl Judge {
                 self.what_is_counted_is_what_the_model_has(&done);
             }
             Event::Ticked(now, done) => {
-                self.pass_time(now);
+                self.pass_time(now, &done);
                 self.what_is_said_is_what_the_model_says(None, &done);
                 self.what_is_counted_is_what_the_model_has(&done);
             }
@@ -339,13 +342,21 @@ impl Judge {
                 }
                 self.what_is_said_is_what_the_model_says(None, &done);
             }
-            Event::Disconnected(id, now, done) => {
+            Event::Disconnected(id, is_done, now, done) => {
                 self.no_job_is_handed_on_at_the_end();
                 self.no_client_is_closed_without_a_reason(id);
+                let client = self.client(id);
                 self.model.now = now.as_nanos();
-                self.model.disconnect(self.client(id));
-                self.links.remove(&id.0);
-                self.last_left_at = threads::now();
+                self.model.left = self.left(is_done, &done);
+                if is_done {
+                    self.model.disconnect(client);
+                    self.links.remove(&id.0);
+                    self.last_left_at = threads::now();
+                } else {
+                    let most = done.engine.outside.most_changes;
+                    self.model
+                        .begin_to_disconnect(client, most.expect("a bound"));
+                }
                 self.what_is_said_is_what_the_model_says(None, &done);
             }
         }
@@ -360,30 +371,66 @@ impl Judge {
         }
     }
 
-    fn pass_time(&mut self, now: Time) {
+    fn pass_time(&mut self, now: Time, done: &Done<'_>) {
         self.model.now = now.as_nanos();
         let next = self.model.next_event();
-        if next.is_some_and(|at| at <= self.model.now) {
+        let was_left = !self.model.left.waiting.is_empty();
+        self.model.left = self.left(true, done);
+        if was_left || next.is_some_and(|at| at <= self.model.now) {
             self.model.tick();
         }
     }
 
-    /// The model executes what this client has said. Returns that and when it was said,
-    /// unless the engine only goes on with it.
-    fn execute(&mut self, number: usize, asked: Asked, done: &Done<'_>) -> Option<(u64, String)> {
+    /// What the engine has not done, though it is due. It has more time slices only for much
+    /// at once, and what each of them does is left open. So the model takes it from the other
+    /// side.
+    fn left(&self, is_done: bool, done: &Done<'_>) -> Left {
+        let now = Time::from_nanos(self.model.now);
+        if is_done && done.engine.wake_at().is_none_or(|at| at > now) {
+            return Left::default();
+        }
+        let is_changed = |id| {
+            let mut changes = done.changes.iter();
+            changes.any(|change| match change {
+                Change::Put(job) | Change::Update(job) | Change::Delete(job, _) => job.0 == id,
+                Change::Pause(_) => false,
+            })
+        };
+        // The end of a delay is no change for the log.
+        let is_delayed = |id| {
+            let state = done.engine.stored(JobId(id)).map(|job| job.fields.state);
+            matches!(state, Some(StoredState::Delayed { .. }))
+        };
+        let is_left = |job: &&naive::Job| match job.state {
+            State::Delayed { .. } => is_delayed(job.id),
+            _ => !is_changed(job.id),
+        };
+        let jobs = self.model.jobs.iter().filter(is_left).map(|job| job.id);
+        let keys = self.model.tombstones.iter().map(|key| key.id);
+        let pauses = self.held.pauses.keys();
+        let is_paused = |tube: &&TubeName| done.engine.stored_pause(tube).is_some();
+        let is_answered = |id| done.replies.iter().any(|(one, _)| one.0 == id);
+        let waiting = self.links.iter().filter(|(id, _)| !is_answered(**id));
+        Left {
+            jobs: jobs.chain(keys.filter(|id| !is_changed(*id))).collect(),
+            paused: pauses.filter(is_paused).map(ToString::to_string).collect(),
+            waiting: waiting
+                .filter_map(|(_, caller)| self.callers[*caller].client)
+                .collect(),
+        }
+    }
+
+    /// The model executes what this client has said. Returns that and when it was said.
+    fn execute(&mut self, number: usize, asked: Asked, done: &Done<'_>) -> (u64, String) {
         self.order_burials(done);
         self.model.memory_outside = done.engine.outside.memory as usize;
         self.model.disk_is_full = done.engine.outside.disk_is_full;
         let caller = &mut self.callers[number];
         caller.asked_at = Some(threads::steps());
-        if matches!(asked, Asked::Continue) {
-            return None;
-        }
         let client = caller.client.expect("it is connected");
         let said = caller.said.pop_front();
         let (at, said) = said.unwrap_or_else(|| panic!("{} has not said so much", caller.name));
         match asked {
-            Asked::Continue => {}
             Asked::Quit => caller.is_done = true,
             Asked::Body(refused) => {
                 self.model.disk_is_full |= refused == Some(NoBody::NoRoom);
@@ -391,7 +438,7 @@ impl Judge {
             }
             Asked::Line => self.model.line(client, &said),
         }
-        Some((at, said))
+        (at, said)
     }
 
     /// Jobs that are buried at the same time may be buried in any order.
