@@ -307,8 +307,6 @@ pub enum Refusal {
     Drains,
     MemoryFull,
     DiskFull,
-    /// For a reason that is not known here.
-    Other,
 }
 
 impl Refusal {
@@ -318,8 +316,7 @@ impl Refusal {
             "3" => Some(Refusal::MemoryFull),
             "2" => Some(Refusal::DiskFull),
             _ if stats.text("draining") == "true" => Some(Refusal::Drains),
-            "" | "0" => None,
-            _ => Some(Refusal::Other),
+            _ => None,
         }
     }
 
@@ -328,7 +325,6 @@ impl Refusal {
             Refusal::Drains => "it drains",
             Refusal::MemoryFull => "its memory is full",
             Refusal::DiskFull => "its disk is full",
-            Refusal::Other => "it refuses them",
         }
     }
 }
