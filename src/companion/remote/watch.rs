@@ -212,20 +212,16 @@ impl Known {
     /// What is known of a server and its tubes after a short look, with the jobs of all
     /// tubes or of none.
     pub fn of(client: &mut Client, with_jobs: bool) -> Outcome<Known> {
-        let begun = Instant::now();
+        let (begun, all) = (Instant::now(), Patterns::default());
         let mut known = Known::default();
-        loop {
-            let taken = Sample::once(client, &Patterns::default(), with_jobs)?;
-            let is_first = known.sampled.is_none();
-            known.take(begun.elapsed(), taken);
-            // Only a second sample shows whether a large tube grows, and whether its jobs
-            // are done.
-            let wants_more = |tube: &Tube| is_large(tube.facts()) || tube.is_served();
-            if !(is_first && known.tubes.values().any(wants_more)) {
-                return Ok(known);
-            }
+        known.take(begun.elapsed(), Sample::once(client, &all, with_jobs)?);
+        // Only a second sample shows whether a large tube grows, and whether its jobs are done.
+        let wants_more = |tube: &Tube| is_large(tube.facts()) || tube.is_served();
+        if known.tubes.values().any(wants_more) {
             thread::sleep(BETWEEN);
+            known.take(begun.elapsed(), Sample::once(client, &all, with_jobs)?);
         }
+        Ok(known)
     }
 
     /// Why there is no answer from the server, if there is none.

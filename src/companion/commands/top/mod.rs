@@ -102,10 +102,11 @@ impl Board {
 
     fn arrange(&mut self) {
         let known: Vec<MutexGuard<Known>> = self.servers.iter().map(|one| one.known()).collect();
-        let is_shown = |_, tube: &TubeName, _: &Tube| self.tubes.mean(tube);
+        let least = usize::from(self.only_trouble);
+        let is_shown =
+            |_, name: &TubeName, tube: &Tube| self.tubes.mean(name) && tube.severity() >= least;
         let rows = sorted(&known, is_shown, Some(self.sort)).into_iter();
         self.rows = rows
-            .filter(|(.., tube)| !self.only_trouble || tube.severity() > 0)
             .map(|(server, name, _)| (server, name.clone()))
             .collect();
     }
