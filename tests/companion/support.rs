@@ -3,7 +3,7 @@
 use crate::binlog::storage::Storage;
 use crate::model::{Opened, SIZE, recover};
 use ::support::session::{Scene, servers};
-use ::support::{Server, patience, program};
+use ::support::{Client, Server, patience, program};
 use beanpole::binlog::{Error, SyncMode, lock};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
@@ -17,6 +17,14 @@ use std::thread;
 pub fn on_each_server(options: &[&str], test: impl Fn(Scene)) {
     let scenes = servers().into_iter();
     scenes.for_each(|program| test(Scene::start(&program, options)));
+}
+
+/// A worker of `mail` that has reserved a job.
+pub fn worker(scene: &Scene) -> Client {
+    let mut client = scene.connect();
+    client.ask("watch mail");
+    client.reserve();
+    client
 }
 
 /// A command that writes its process id, waits until it is told to go on, and ends well.

@@ -1,17 +1,9 @@
 //! `--wait` of the acts on jobs: they take a job that a worker has at the moment at
 //! which that is over.
 
-use super::support::{ended, on_each_server};
+use super::support::{ended, on_each_server, worker};
 use support::session::Scene;
 use support::{Client, eventually};
-
-/// A connection that has reserved a job of this tube.
-fn worker(scene: &Scene) -> Client {
-    let mut client = scene.connect();
-    client.ask("watch mail");
-    client.reserve();
-    client
-}
 
 #[test]
 fn bury_and_delete_with_wait_take_a_job_when_its_worker_is_lost_late_or_releases_it() {

@@ -1,20 +1,12 @@
 //! `why` says what keeps jobs from being done; `check` and `top` name it, too.
 
-use super::support::on_each_server;
+use super::support::{on_each_server, worker};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread;
 use std::time::Instant;
 use support::session::Scene;
 use support::{Client, eventually, patience};
-
-/// A worker that has reserved a job.
-fn worker(scene: &Scene) -> Client {
-    let mut client = scene.connect();
-    client.ask("watch mail");
-    client.reserve();
-    client
-}
 
 #[test]
 fn why_says_of_a_worker_that_takes_one_job_after_the_other_that_it_is_busy() {
