@@ -134,7 +134,8 @@ impl Jobs {
         let found = self.chosen.find(invocation, &self.ids, &tubes, None)?;
         let is_needless = found.what.is_none() && !invocation.is_one_of_many;
         let place = format!("at {}", invocation.servers[0].title());
-        if !(self.yes || is_needless) && !found.confirm(verb, &place)? {
+        let is_wanted = self.yes || is_needless || found.confirm(verb, &place)?;
+        if !is_wanted {
             return Ok(Status::No);
         }
         let until = self.wait.map(|time| Instant::now() + time);
