@@ -79,10 +79,9 @@ pub struct Load {
     tube: Option<TubeName>,
 }
 
-/// How many jobs are put together.
+/// How many jobs are put together at most. (A batch also ends where the source has no whole
+/// line in its buffer, which bounds its bytes.)
 const BATCH: usize = 500;
-/// How many bytes of bodies are put together; the last body may exceed this.
-const BATCH_BYTES: usize = 1 << 22;
 
 impl Run for Load {
     fn run(self, invocation: &Invocation) -> Outcome {
@@ -103,7 +102,6 @@ impl Run for Load {
             writer: Writer::new(client),
             batch: Vec::new(),
             line: 1,
-            bytes: 0,
             loaded: 0,
             stayed: 0,
             only_jobs: false,
@@ -112,7 +110,7 @@ impl Run for Load {
         let mut progress = Progress::new("loading", None);
         let flaw = loop {
             let next = dump.next()?;
-            let is_full = dump.batch.len() == BATCH || dump.bytes >= BATCH_BYTES;
+            let is_full = dump.batch.len() == BATCH;
             // Jobs are put as the input arrives.
             if is_full || !dump.source.has_next() || !matches!(next, Next::Job) {
                 if interrupted.load(Ordering::SeqCst) && !dump.batch.is_empty() {
@@ -157,8 +155,6 @@ struct Loading {
     batch: Vec<NewJob>,
     /// The line of the first of them: all before it is loaded.
     line: u64,
-    /// How many bytes their bodies have.
-    bytes: usize,
     loaded: u64,
     /// How many were not put, since another job has their unique key.
     stayed: u64,
@@ -227,7 +223,6 @@ impl Loading {
                 })
             }
             Ok(Line::Job(job)) if job.body.len() as u64 <= self.largest => {
-                self.bytes += job.body.len();
                 self.batch.push(NewJob {
                     tube: self.tube.clone().unwrap_or(job.tube),
                     ..job
@@ -246,7 +241,6 @@ impl Loading {
 
     /// Loads the batch. Returns how many jobs it had.
     fn load(&mut self) -> Outcome<u64> {
-        self.bytes = 0;
         let batch = std::mem::take(&mut self.batch);
         let (replies, outcome) = self.writer.write_in_order(&batch);
         // All jobs may be there while a burial failed: then the rest begins
