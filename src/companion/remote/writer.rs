@@ -8,7 +8,6 @@
 use crate::failure::{Failure, Outcome};
 use crate::remote::act::{Ids, as_input, send_each};
 use crate::remote::client::job;
-use crate::remote::finder::bodies;
 use crate::remote::{Act, Client, JobFacts, Reply, Room, State, Task, Work};
 use crate::text::{complain, counted};
 use beanpole::protocol::{JobId, Priority, PutOptions, Seconds, TubeName};
@@ -250,14 +249,14 @@ impl Work for Transfer {
     fn do_some(&mut self, client: &mut Client, ids: &[JobId], task: &mut Task) -> Outcome<Ids> {
         let mut there = client.jobs(ids.iter().copied())?;
         there.retain(|job| job.state != State::Reserved);
-        let is_ready = |job: &JobFacts| self.moves && job.state == State::Ready;
-        let (ready, others): (Vec<_>, Vec<_>) = there.into_iter().partition(is_ready);
-        let others = bodies(client, others)?.into_iter();
-        let mut jobs: Vec<_> = others.map(|(job, found)| (job, found.body)).collect();
-        let line = |job: &JobFacts| format!("reserve-job {}", job.id);
-        let reserved = client.all(ready, line, job)?.into_iter();
-        jobs.extend(reserved.filter_map(|(job, reserved)| Some((job, reserved?.body))));
-        jobs.sort_by_key(|(job, _)| job.id);
+        let line = |job: &JobFacts| match job.state {
+            State::Ready if self.moves => format!("reserve-job {}", job.id),
+            _ => format!("peek {}", job.id),
+        };
+        let found = client.all(there, line, job)?.into_iter();
+        let jobs: Vec<_> = found
+            .filter_map(|(job, found)| Some((job, found?.body)))
+            .collect();
         let held: HashSet<JobId> = jobs.iter().map(|(job, _)| job.id).collect();
         self.carry(client, jobs, task)?;
         Ok(ids
