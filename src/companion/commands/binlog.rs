@@ -344,9 +344,7 @@ fn save(
     }
     let is_sound = live.is_sound();
     // No server can start on a part of the jobs: it gets its name when it is whole.
-    let mut part = new.components().as_path().as_os_str().to_owned();
-    part.push(".part");
-    let part = PathBuf::from(part);
+    let part = new.with_added_extension("part");
     let parent = part.parent().filter(|parent| *parent != "");
     let parent = parent.unwrap_or(Path::new("."));
     must_be_new(new)?;

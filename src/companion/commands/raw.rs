@@ -43,15 +43,12 @@ impl Run for Raw {
             return converse(invocation, client);
         }
         let words: Vec<_> = self.request.into_iter().map(OsString::into_vec).collect();
-        let mut input = io::stdin().lock();
+        let mut request = words.join(&b' ');
+        request.extend(is_one.then_some(b'\n'));
+        let mut input = request.chain(io::stdin().lock());
         let mut output = Output::new();
         let mut worst = Ok(Status::Done);
-        let mut next = if is_one {
-            Some(words.join(&b' '))
-        } else {
-            read_line(&mut input)?
-        };
-        while let Some(line) = next {
+        while let Some(line) = read_line(&mut input)? {
             let put = put(&line);
             let body = put.map(|put| read_body(&line, put.size, &mut input));
             match exchange(&mut client, &line, body.transpose()?.as_deref(), &[]) {
@@ -67,7 +64,9 @@ impl Run for Raw {
                 Ok(_) => return Err(client.silent()),
                 Err(failure) => return Err(failure),
             }
-            next = if is_one { None } else { read_line(&mut input)? };
+            if is_one {
+                break;
+            }
         }
         worst
     }
