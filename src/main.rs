@@ -47,8 +47,6 @@ type Recovered = (Engine, Option<Arc<Binlog>>, Clock, usize);
 enum Event {
     Signal(i32),
     Recovered(Box<Result<Recovered, Failure>>),
-    /// No socket is left at which clients could connect.
-    HearsNobody,
 }
 
 fn main() -> ExitCode {
@@ -133,14 +131,14 @@ fn serve(options: Options) -> Result<(), Failure> {
                 log::info(format_args!("drain mode: {DRAINS}"));
             }
             Event::Signal(SIGTERM | SIGINT) => return Ok(()),
-            Event::Signal(_) | Event::HearsNobody => {}
+            Event::Signal(_) => {}
         }
     };
     engine.outside.draining = is_draining;
     limits.max_connections = max_connections;
     limits.narrow_sockets = system::has_group_limit();
     if let Some(binlog) = &binlog {
-        start_binlog_threads(binlog, sender.clone()).map_err(cannot("keeping jobs"))?;
+        start_binlog_threads(binlog, sender).map_err(cannot("keeping jobs"))?;
     }
 
     for listener in &listeners {
@@ -149,16 +147,7 @@ fn serve(options: Options) -> Result<(), Failure> {
             .map_err(|error| cannot_listen(listener, error))?;
     }
     let addresses: Vec<_> = listeners.iter().map(ToString::to_string).collect();
-    // If sending fails, the main thread is ending the server.
-    let hears_nobody = move || drop(sender.send(Event::HearsNobody));
-    let started = Server::start(
-        engine,
-        binlog.clone(),
-        clock,
-        listeners,
-        limits,
-        hears_nobody,
-    );
+    let started = Server::start(engine, binlog.clone(), clock, listeners, limits);
     let server = started.map_err(cannot("starting the server"))?;
     for address in &addresses {
         log::info(format_args!("listening on {address}"));
@@ -169,12 +158,12 @@ fn serve(options: Options) -> Result<(), Failure> {
         format!("Serving on {}", addresses.join(" "))
     };
     notify::send(&format!("READY=1\nSTATUS={status}"));
-    let end = wait_for_the_end(&events, &server);
+    wait_for_the_end(&events, &server);
     log::info(format_args!("stopping"));
     notify::send("STOPPING=1\nSTATUS=Stopping");
     server.stop();
     match binlog.as_deref().and_then(Binlog::failure) {
-        None => end,
+        None => Ok(()),
         Some(error) => Err((Exit::BinlogFailed, format!("the binlog failed: {error}"))),
     }
 }
@@ -372,8 +361,8 @@ fn start_binlog_threads(binlog: &Arc<Binlog>, events: Sender<Event>) -> io::Resu
     Ok(())
 }
 
-/// Does what signals ask for, until a signal asks to end, or no client can come any more.
-fn wait_for_the_end(events: &Receiver<Event>, server: &Server) -> Result<(), Failure> {
+/// Does what signals ask for, until a signal asks to end.
+fn wait_for_the_end(events: &Receiver<Event>, server: &Server) {
     let pulse = notify::pulse_interval();
     loop {
         match events.recv_timeout(pulse.unwrap_or(Duration::MAX)) {
@@ -382,12 +371,7 @@ fn wait_for_the_end(events: &Receiver<Event>, server: &Server) -> Result<(), Fai
                 log::info(format_args!("drain mode: {DRAINS}"));
                 notify::send(&format!("STATUS=Draining: {DRAINS}"));
             }
-            Ok(Event::Signal(SIGTERM | SIGINT)) | Err(RecvTimeoutError::Disconnected) => {
-                return Ok(());
-            }
-            Ok(Event::HearsNobody) => {
-                return Err((Exit::CannotListen, "no socket to listen on is left".into()));
-            }
+            Ok(Event::Signal(SIGTERM | SIGINT)) | Err(RecvTimeoutError::Disconnected) => return,
             Ok(_) | Err(RecvTimeoutError::Timeout) => {}
         }
         if pulse.is_some() {

@@ -20,14 +20,8 @@ const PAUSE_MS: u8 = 100;
 /// For how long those with most connections are not named again.
 const NAMED_FOR: Duration = Duration::from_secs(60);
 
-/// Accepts connections until the other end of the pipe `stop` is closed. If other programs
-/// have shut down all sockets before that, this ends with a call of `hears_nobody`.
-pub fn run(
-    shared: &Arc<Shared>,
-    mut listeners: Vec<Listener>,
-    stop: BorrowedFd<'_>,
-    hears_nobody: impl FnOnce(),
-) {
+/// Accepts connections until the other end of the pipe `stop` is closed.
+pub fn run(shared: &Arc<Shared>, mut listeners: Vec<Listener>, stop: BorrowedFd<'_>) {
     let acceptor = Acceptor {
         shared,
         stop,
@@ -35,10 +29,12 @@ pub fn run(
         named: Cell::default(),
     };
     while let Some(ready) = acceptor.wait(&listeners, PollTimeout::NONE) {
-        let mut ready = ready.into_iter();
+        let (mut ready, before) = (ready.into_iter(), listeners.len());
         listeners.retain(|listener| ready.next() != Some(true) || acceptor.accept(listener));
-        if listeners.is_empty() {
-            return hears_nobody();
+        if listeners.is_empty() && before > 0 {
+            log::warning(format_args!(
+                "no client can connect any more: no socket is left"
+            ));
         }
     }
 }

@@ -152,8 +152,7 @@ pub struct Server {
 
 #[cfg(not(simulated))]
 impl Server {
-    /// Starts the threads: from now on clients are answered. If no socket is left at which
-    /// others could come, `hears_nobody` is called.
+    /// Starts the threads: from now on clients are answered.
     ///
     /// # Errors
     ///
@@ -164,7 +163,6 @@ impl Server {
         clock: Clock,
         listeners: Vec<Listener>,
         limits: Limits,
-        hears_nobody: impl FnOnce() + Send + 'static,
     ) -> io::Result<Server> {
         let shared = Arc::new(Shared::new(engine, binlog, clock, limits)?);
         shared.catch_up();
@@ -176,7 +174,7 @@ impl Server {
         known.expect("there is one timer");
         let served = Arc::clone(&shared);
         let acceptor = spawn("acceptor", move || {
-            acceptor::run(&served, listeners, stop.as_fd(), hears_nobody);
+            acceptor::run(&served, listeners, stop.as_fd());
         })?;
         Ok(Server {
             shared,
@@ -223,13 +221,7 @@ impl Server {
 mod tests {
     use super::*;
     use crate::engine::Config;
-    use nix::sys::socket::{Shutdown, shutdown};
-    use std::io::{Read, Write};
-    use std::net::{TcpListener, TcpStream};
-    use std::os::fd::AsRawFd;
-    use std::sync::mpsc;
     use std::thread;
-    use std::time::Instant;
 
     impl Limits {
         /// No more than a test needs.
@@ -249,7 +241,7 @@ mod tests {
         let clock = Clock::start();
         let engine = Engine::new(Config::new(100), clock.now());
         let limits = Limits::of_one_client(100);
-        let server = Server::start(engine, None, clock, vec![], limits, || ()).unwrap();
+        let server = Server::start(engine, None, clock, vec![], limits).unwrap();
         thread::scope(|scope| {
             server.shared.with_lock(|_, _| {
                 let probe = scope.spawn(|| server.probe());
@@ -259,41 +251,6 @@ mod tests {
                 }
             });
         });
-        server.stop();
-    }
-
-    #[test]
-    fn a_socket_that_another_program_shuts_down_is_left_and_the_others_take_clients() {
-        let clock = Clock::start();
-        let engine = Engine::new(Config::new(100), clock.now());
-        let sockets = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").expect("a free port"));
-        let listeners = sockets.each_ref().map(|socket| {
-            let listener = Listener::on(socket.try_clone().unwrap().into()).unwrap();
-            listener.listen(false).unwrap();
-            listener
-        });
-        let limits = Limits {
-            max_connections: 1000,
-            ..Limits::of_one_client(100)
-        };
-        let (ended, has_ended) = mpsc::channel();
-        let end = move || ended.send(()).unwrap();
-        let server = Server::start(engine, None, clock, listeners.into(), limits, end).unwrap();
-        let shut_down = |socket: &TcpListener| {
-            shutdown(socket.as_raw_fd(), Shutdown::Both).unwrap();
-        };
-        shut_down(&sockets[0]);
-        let (address, began) = (sockets[1].local_addr().unwrap(), Instant::now());
-        for _ in 0..100 {
-            let mut client = TcpStream::connect(address).unwrap();
-            client.write_all(b"use a\r\n").unwrap();
-            client.read_exact(&mut [0; 9]).unwrap();
-        }
-        // A pause for each would make ten seconds.
-        assert!(began.elapsed() < Duration::from_secs(5));
-        assert!(has_ended.try_recv().is_err());
-        shut_down(&sockets[1]);
-        has_ended.recv().unwrap();
         server.stop();
     }
 }

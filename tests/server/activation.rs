@@ -1,8 +1,9 @@
 //! Sockets that a launcher has bound. Here the launcher is a line of shell.
 
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
+use nix::sys::signal::Signal;
+use nix::sys::socket::{AddressFamily, Shutdown, SockFlag, SockType, shutdown, socket};
 use std::net::{TcpListener, UdpSocket};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use support::{Client, Folder, Server, run_command, shell};
@@ -70,6 +71,30 @@ fn inherited_sockets_are_served_and_options_that_name_others_are_ignored() {
     assert_eq!(daemon.stop().code(), Some(0));
     // The daemon leaves the socket's file, because the launcher has made it.
     assert!(path.exists());
+}
+
+#[test]
+fn a_socket_that_the_launcher_shuts_down_is_left_and_the_other_one_is_served() {
+    let shut_down = |tcp: &TcpListener| shutdown(tcp.as_raw_fd(), Shutdown::Both);
+    let bound = Bound::new();
+    let daemon = bound.launch(&[]);
+    daemon.log_line("listening on unix:");
+    shut_down(&bound.tcp).expect("a socket that listens");
+    daemon.log_line("no longer listening on 127.0.0.1:");
+    Client::connect_unix(&bound.path).exchange("use local", "USING local");
+    daemon.signal(Signal::SIGTERM);
+    let (_, log) = daemon.wait();
+    let more = log.iter().filter(|line| line.contains("warning"));
+    assert_eq!(more.count(), 0, "{log:?}");
+
+    let (tcp, _) = listener();
+    let ours = tcp.try_clone().expect("a descriptor");
+    let mut command = shell(ONE, []);
+    let daemon = Server::spawn_as_it_is(command.stdin(OwnedFd::from(tcp)));
+    daemon.log_line("listening on 127.0.0.1:");
+    shut_down(&ours).expect("a socket that listens");
+    daemon.log_line("no client can connect any more");
+    assert_eq!(daemon.stop().code(), Some(0));
 }
 
 #[test]
