@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread;
 use std::time::Instant;
-use support::session::Scene;
 use support::{Client, eventually, patience};
 
 #[test]
