@@ -110,20 +110,21 @@ impl Request {
     }
 
     /// The size of the body, if the request is for one of these hosts and its body has up
-    /// to `most` bytes.
+    /// to `most` bytes. Without bodies, nothing can be changed.
     fn admit(&self, hosts: &[String], most: usize) -> Result<usize, Answer> {
         if !self.is_for(hosts) {
             let reason = "this host name is not known here: see --host";
             return Err(Answer::refusal(403, reason));
         }
         let size = self.size_of_body()?;
+        if most == 0 && (self.method != "GET" || size > 0) {
+            let reason = "only GET and HEAD are known here, without a body";
+            return Err(Answer::refusal(405, reason));
+        }
         let admitted = usize::try_from(size).ok().filter(|size| *size <= most);
-        admitted.ok_or_else(|| match most {
-            0 => Answer::only_to_be_read(),
-            _ => {
-                let reason = format_args!("a body may have {most} bytes here, and this has {size}");
-                Answer::refusal(413, reason)
-            }
+        admitted.ok_or_else(|| {
+            let reason = format_args!("a body may have {most} bytes here, and this has {size}");
+            Answer::refusal(413, reason)
         })
     }
 
@@ -152,11 +153,6 @@ impl Answer {
             kind,
             body,
         }
-    }
-
-    /// Where nothing can be changed.
-    pub fn only_to_be_read() -> Answer {
-        Answer::refusal(405, "only GET and HEAD are known here, without a body")
     }
 
     /// Why there is no other answer.

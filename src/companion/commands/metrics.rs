@@ -107,9 +107,6 @@ impl Exporter {
     /// time, and whoever asked before it was made, or while another client still reads it,
     /// gets the same.
     fn answer(&self, request: &Request) -> Result<Answer, Answer> {
-        if request.method != "GET" {
-            return Err(Answer::only_to_be_read());
-        }
         if request.path != "/metrics" {
             return Err(Answer::refusal(404, "only /metrics is here"));
         }
