@@ -301,10 +301,8 @@ impl Console {
         }
         match (server, tube) {
             (Some(server), Some(name)) => {
-                let tube = |tube: &Tube| {
-                    let total = tube.facts().number("total-jobs");
-                    json!({"row": row(server, &name, tube), "gone": tube.is_gone, "total": total})
-                };
+                let tube =
+                    |tube: &Tube| json!({"row": row(server, &name, tube), "gone": tube.is_gone});
                 known["tube"] = server.known().tubes.get(&name).map(tube).into();
             }
             _ if request.parameter("job").is_empty() => known["table"] = self.table(request),

@@ -6,7 +6,7 @@ import { count, left, size, span } from "./words.js";
 
 export async function tube(section, ask) {
   const known = await ask("known");
-  const { row, gone, total } = known.tube ?? {};
+  const { row, gone } = known.tube ?? {};
   const isThere = Boolean(row) && !gone;
   section.classList.toggle("missing", !isThere);
   section.classList.toggle("paused", isThere && row.pause > 0);
@@ -16,7 +16,7 @@ export async function tube(section, ask) {
   fill(section, { name: place.tube, trouble: (isThere && row.trouble) || "" });
   if (row) {
     const { age, ...others } = figuresOf(row);
-    pairs(figures, Object.entries({ ...others, "put so far": count(total), "next job’s age": age }));
+    pairs(figures, Object.entries({ ...others, "put so far": count(row.puts), "next job’s age": age }));
   }
   serverOf(known);
   const none = gone ? "The tube does not exist any more." : "There is no such tube yet.";
