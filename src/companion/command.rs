@@ -256,14 +256,9 @@ impl Invocation {
         output.sync()
     }
 
-    /// The address of the server; the first one, if there are several.
-    pub fn address(&self) -> &Address {
-        &self.servers[0].address
-    }
-
-    /// A connection to the server.
+    /// A connection to the server; the first one, if there are several.
     pub fn connect(&self) -> Outcome<Client> {
-        self.connect_to(self.address())
+        self.connect_to(&self.servers[0].address)
     }
 
     /// A connection to this server.
@@ -290,16 +285,10 @@ pub fn said(error: &clap::Error) -> Failure {
     let named = error.get(ContextKind::InvalidArg).map(ToString::to_string);
     let option = named.filter(|option| option.starts_with("--"));
     Failure::Usage(match (error.kind(), error.source()) {
-        (ErrorKind::ValueValidation, Some(reason)) => {
-            let reason = reason
-                .to_string()
-                .replace("is not in ", "is not a number from ");
-            let reason = reason.replace("..=", " to ");
-            match option.as_deref() {
-                Some(option) => format!("{}: {reason}", option.split(' ').next().unwrap_or(option)),
-                None => reason,
-            }
-        }
+        (ErrorKind::ValueValidation, Some(reason)) => match option.as_deref() {
+            Some(option) => format!("{}: {reason}", option.split(' ').next().unwrap_or(option)),
+            None => reason.to_string(),
+        },
         _ => {
             let whole = error.to_string();
             let text = whole.trim_start_matches("error: ");

@@ -1,6 +1,7 @@
 //! Reads texts of the command line as values. The type says how.
 
 use beanpole::protocol::{JobId, Limit, Priority, Seconds, TubeName, Unique};
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 /// A value that can be read from a text.
@@ -24,7 +25,7 @@ pub fn parse<T: Parse>(text: &str) -> Result<T, String> {
 
 impl Parse for u32 {
     fn parse(text: &str) -> Result<u32, String> {
-        number(text, 0)
+        number(text, 0..=u32::MAX)
     }
 }
 
@@ -48,7 +49,7 @@ impl Count {
 
 impl Parse for Count {
     fn parse(text: &str) -> Result<Count, String> {
-        number(text, 1).map(Count)
+        number(text, 1..=u32::MAX).map(Count)
     }
 }
 
@@ -97,7 +98,7 @@ impl Parse for Seconds {
 
 impl Parse for Priority {
     fn parse(text: &str) -> Result<Priority, String> {
-        number(text, 0).map(Priority)
+        number(text, 0..=u32::MAX).map(Priority)
     }
 }
 
@@ -114,7 +115,7 @@ impl Parse for Unique {
 impl Parse for Limit {
     fn parse(text: &str) -> Result<Limit, String> {
         let (key, most) = text.split_once(':').unwrap_or((text, "1"));
-        let (key, most) = (name(key, "a key")?, number(most, 1)?);
+        let (key, most) = (name(key, "a key")?, number(most, 1..=u32::MAX)?);
         Ok(Limit { key, most })
     }
 }
@@ -147,10 +148,11 @@ fn digits(text: &str, what: &str) -> Result<u64, String> {
     number.ok_or_else(|| format!("'{text}' is not {what}"))
 }
 
-/// A whole number that is not less than this.
-fn number(text: &str, least: u32) -> Result<u32, String> {
-    let number = text.parse().ok().filter(|number| *number >= least);
-    number.ok_or_else(|| format!("'{text}' is not a number from {least} to {}", u32::MAX))
+/// A whole number that is one of these.
+pub fn number(text: &str, among: RangeInclusive<u32>) -> Result<u32, String> {
+    let number = text.parse().ok().filter(|number| among.contains(number));
+    let (least, most) = among.into_inner();
+    number.ok_or_else(|| format!("'{text}' is not a number from {least} to {most}"))
 }
 
 /// Whether this pattern means this name, however many stars it has.

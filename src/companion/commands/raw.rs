@@ -172,7 +172,7 @@ fn converse(invocation: &Invocation, client: Client) -> Outcome {
     };
     let mut known = Some(client);
     let interrupts = Calls::by_signals(&[SIGINT])?;
-    let name = format!("{}> ", invocation.address());
+    let name = format!("{}> ", invocation.servers[0].address);
     while let Some(line) = prompt.line(&name)? {
         let Some(first) = line.split_whitespace().next() else {
             continue;

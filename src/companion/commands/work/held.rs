@@ -15,7 +15,7 @@
 use super::{Common, wait_after};
 use crate::failure::{Failure, Outcome};
 use crate::remote::address::at_one_of;
-use crate::remote::{Client, Event, Job, JobFacts, Reply, State, client};
+use crate::remote::{Address, Client, Event, Job, JobFacts, Reply, State, client};
 use crate::signals::Calls;
 use crate::text::output::complain;
 use std::os::fd::AsFd;
@@ -27,8 +27,8 @@ pub struct Held {
     common: &'static Common,
     link: Link,
     pub job: JobFacts,
-    /// At which server it is, for messages, if there are several.
-    pub at: String,
+    /// The server that has it.
+    pub address: Address,
     pub body: Vec<u8>,
     /// When the server may give the job to another worker.
     lease: Instant,
@@ -65,30 +65,34 @@ const ATTEMPT: Duration = Duration::from_secs(2);
 
 impl Held {
     /// Takes over a job that this connection has just reserved, after it was asked for at
-    /// this moment, and asks for its facts, if they are not known.
+    /// this moment, and asks for its facts, if they are not known. `None`: it is gone.
     pub fn new(
         common: &'static Common,
-        client: Client,
+        mut client: Client,
         mut job: Job,
         asked: Instant,
-    ) -> Outcome<Held> {
+    ) -> Outcome<Option<Held>> {
         if let Some(facts) = job.facts.take()
             // It was reserved after that moment, so our lease is not too long.
             && asked.elapsed() < Duration::from_secs(facts.ttr.0.into()) / 3
         {
-            return Ok(Held::of(common, client, *facts, job.body, asked));
+            return Ok(Some(Held::of(common, client, *facts, job.body, asked)));
         }
-        Held::touched(common, client, job)
-    }
-
-    fn touched(common: &'static Common, mut client: Client, job: Job) -> Outcome<Held> {
         let id = job.id;
-        let facts = client.job(id)?;
-        let sent = Instant::now();
-        let is_ours = client.call(format_args!("touch {id}"))? == Reply::Touched;
-        let gone = || Failure::Missing("gone before the command was started".into());
-        let facts = facts.filter(|_| is_ours).ok_or_else(gone)?;
-        Ok(Held::of(common, client, facts, job.body, sent))
+        let mut ask = || {
+            let facts = client.job(id)?;
+            let sent = Instant::now();
+            let is_ours = client.call(format_args!("touch {id}"))? == Reply::Touched;
+            Ok((facts.filter(|_| is_ours), sent))
+        };
+        let told = ask();
+        let name = format!("job {id}{}", at_one_of(&common.servers, &client.address));
+        let (facts, sent) = told.map_err(|failure: Failure| failure.about(&name))?;
+        let Some(facts) = facts else {
+            complain!("{name}: gone before the command was started");
+            return Ok(None);
+        };
+        Ok(Some(Held::of(common, client, facts, job.body, sent)))
     }
 
     /// A job whose time to run began at this moment or later.
@@ -101,7 +105,7 @@ impl Held {
     ) -> Held {
         let mut held = Held {
             common,
-            at: at_one_of(&common.servers, &client.address),
+            address: client.address.clone(),
             link: Link::Connection(client),
             job,
             body,
@@ -112,6 +116,11 @@ impl Held {
         };
         held.renewed(begun);
         held
+    }
+
+    /// At which server it is, for messages, if there are several.
+    pub fn at(&self) -> String {
+        at_one_of(&self.common.servers, &self.address)
     }
 
     /// The connection, if it can be used for another job.
@@ -240,8 +249,8 @@ impl Held {
             Ok(link) => {
                 if let Link::Connection(client) = &link {
                     self.common.found(&client.address);
-                    self.at = at_one_of(&self.common.servers, &client.address);
-                    complain!("job {}{}: taken back", self.job.id, self.at);
+                    self.address = client.address.clone();
+                    complain!("job {}{}: taken back", self.job.id, self.at());
                     self.job.reserves += 1;
                     self.renewed(sent);
                 }

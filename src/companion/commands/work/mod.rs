@@ -17,13 +17,13 @@ mod process;
 
 use crate::command::{Invocation, Run};
 use crate::failure::{Failure, Outcome, Status, plain};
-use crate::remote::address::{ADDRESS_VARIABLE, at_one_of};
+use crate::remote::address::ADDRESS_VARIABLE;
 use crate::remote::{Address, Client, Event, Facts, Job, Pattern, Patterns, Server, client};
 use crate::signals::{Calls, SIGCHLD, SIGHUP, SIGINT, SIGTERM, heeded, wait_for};
 use crate::text::output::complain;
-use crate::values::{Count, parse};
+use crate::values::{Count, number, parse};
 use beanpole::protocol::Seconds;
-use clap::{Args, ValueHint, value_parser};
+use clap::{Args, ValueHint};
 use held::{Held, PRECEDENCE};
 use process::Process;
 use rustix::process::Signal;
@@ -42,8 +42,8 @@ pub struct Work {
     #[arg(short, long = "tube", value_name = "TUBE", value_parser = parse::<Pattern>)]
     tubes: Vec<Pattern>,
     /// run N at the same time (default: 1)
-    #[arg(short, long, value_name = "N", default_value = "1", hide_default_value = true, value_parser = value_parser!(u16).range(1..=1000))]
-    jobs: u16,
+    #[arg(short, long, value_name = "N", default_value = "1", hide_default_value = true, value_parser = |text: &str| number(text, 1..=1000))]
+    jobs: u32,
     /// bury a job after this number of tries (default: never)
     #[arg(long, value_name = "N", value_parser = parse::<Count>)]
     tries: Option<Count>,
@@ -322,24 +322,27 @@ impl Slot {
     /// Works until the run ends. An error means that the slot cannot go on.
     fn run(mut self) -> Outcome<()> {
         while self.common.may_begin()
-            && let Some((client, job, asked)) = self.reserve()?
+            && let Some(held) = self.reserve()?
         {
-            self.work_on(client, job, asked)?;
+            self.work_on(held)?;
         }
         Ok(())
     }
 
-    /// The next job, with the connection that holds it and the time when it was asked for.
-    /// `None` ends the slot.
-    fn reserve(&mut self) -> Outcome<Option<(Client, Job, Instant)>> {
+    /// The next job; `None` ends the slot.
+    fn reserve(&mut self) -> Outcome<Option<Held>> {
+        let until_idle = self.common.options.all;
         while !self.common.stops() {
-            match self.try_to_reserve() {
-                Ok(Some(given)) => return Ok(Some(given)),
-                Ok(None) if self.common.options.all => break,
+            let held = match self.try_to_reserve() {
+                Ok(Some((client, job, asked))) => Held::new(self.common, client, job, asked),
+                Ok(None) if until_idle => break,
+                Ok(None) => continue,
+                Err(failure) => Err(failure),
+            };
+            match held {
+                Ok(Some(held)) => return Ok(Some(held)),
                 Ok(None) => {}
-                Err(Failure::Unreachable(reason) | Failure::Missing(reason))
-                    if !self.common.options.all =>
-                {
+                Err(Failure::Unreachable(reason) | Failure::Missing(reason)) if !until_idle => {
                     self.pause(&reason);
                 }
                 Err(failure) => return Err(failure),
@@ -348,7 +351,8 @@ impl Slot {
         Ok(None)
     }
 
-    /// Waits for a job for a while, or until the run is to stop.
+    /// Waits for a job for a while, or until the run is to stop. It comes with the connection
+    /// that holds it and the time when it was asked for.
     fn try_to_reserve(&mut self) -> Outcome<Option<(Client, Job, Instant)>> {
         let common = self.common;
         while common.is_adrift() && !common.stops() {
@@ -406,36 +410,16 @@ impl Slot {
         }
     }
 
-    fn work_on(&mut self, client: Client, job: Job, asked: Instant) -> Outcome<()> {
-        let id = job.id;
-        let address = client.address.clone();
-        let at = at_one_of(&self.common.servers, &address);
-        let mut held = match Held::new(self.common, client, job, asked) {
-            Ok(held) => held,
-            Err(failure) => {
-                self.common.state().begun -= 1;
-                return match failure.about(format_args!("job {id}{at}")) {
-                    Failure::Missing(reason) => {
-                        complain!("{reason}");
-                        Ok(())
-                    }
-                    Failure::Unreachable(reason) if !self.common.options.all => {
-                        self.pause(&reason);
-                        Ok(())
-                    }
-                    failure => Err(failure),
-                };
-            }
-        };
+    fn work_on(&mut self, mut held: Held) -> Outcome<()> {
         let options = &self.common.options;
         let tries = Tries::of(&held.job.all);
         let limit = options.tries.map(|Count(tries)| tries.into());
         if let Some(count) = limit.and_then(|limit| tries.vanished(limit)) {
             let what = format!("reserved {count} times to no end; buried without another try");
-            let line = format!("bury {id} {}", held.job.priority.0);
+            let line = format!("bury {} {}", held.job.id, held.job.priority.0);
             self.settle(&mut held, &line, &what, true);
         } else {
-            let variables = variables(&address, &held.job.all);
+            let variables = variables(&held.address, &held.job.all);
             let begun = match Process::start(&options.command, &held.body, variables) {
                 Ok(process) => self.supervise(process, &mut held),
                 Err(error) => return self.cannot_start(held, tries, &error),
@@ -534,7 +518,7 @@ impl Slot {
     fn report(&self, held: &Held, what: &str, is_failure: bool) {
         self.common.state().failed |= is_failure;
         if is_failure || self.common.options.verbose {
-            let (job, at) = (&held.job, &held.at);
+            let (job, at) = (&held.job, held.at());
             complain!("job {} of {}{at}: {what}", job.id, job.tube);
         }
     }
@@ -557,7 +541,7 @@ impl Slot {
         let delay = if passing { self.delay(tries) } else { 0 };
         let line = format!("release {id} {pri} {delay}");
         if let Err(reason) = held.settle(&line, self.calls) {
-            complain!("job {id}{}: {reason}", held.at);
+            complain!("job {id}{}: {reason}", held.at());
         }
         if !passing {
             return Err(failure);
