@@ -45,11 +45,6 @@ pub fn state<const N: usize>(among: [State; N]) -> impl TypedValueParser<Value =
 }
 
 impl Conditions {
-    /// The highest number of jobs.
-    pub fn most(&self) -> usize {
-        Count::most(self.count)
-    }
-
     /// Whether tubes and states alone say which jobs these are.
     fn is_plain(&self) -> bool {
         let count = self.count;
@@ -69,17 +64,16 @@ impl Conditions {
             && self.pri.is_none_or(|priority| job.priority == priority)
     }
 
-    /// Gives up to `most` jobs of this scope that meet the conditions, in the order
-    /// of their ids, some at a time. The status tells whether all could be found.
+    /// Gives the jobs of this scope that meet the conditions, in the order of their ids,
+    /// some at a time. The status tells whether all could be found.
     pub fn pages(
         &self,
         client: &mut Client,
         scope: &Scope,
-        most: usize,
         mut each: impl FnMut(&mut Client, Vec<JobFacts>) -> Outcome<()>,
     ) -> Outcome {
-        let mut left = most;
-        let enough = if self.is_plain() { most } else { usize::MAX };
+        let mut left = Count::most(self.count);
+        let enough = if self.is_plain() { left } else { usize::MAX };
         pages(client, scope, enough, |client, mut jobs| {
             jobs.retain(|job| self.want(job));
             let parts = &self.parts;
@@ -212,8 +206,8 @@ impl Chosen {
             several => format!("{} tubes", several.len()),
         };
         let (mut ids, mut states) = (Vec::new(), Vec::new());
-        let (conditions, most) = (&self.conditions, self.conditions.most());
-        let status = conditions.pages(&mut client, &scope, most, |_, jobs| {
+        let conditions = &self.conditions;
+        let status = conditions.pages(&mut client, &scope, |_, jobs| {
             ids.extend(jobs.iter().map(|job| job.id));
             states.extend(jobs.iter().map(|job| job.state));
             Ok(())

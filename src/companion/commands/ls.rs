@@ -43,27 +43,26 @@ impl Run for Ls {
         };
         let is_of_one = scope.tubes.len() == 1;
         // Into a pipe, a line has as many characters as there are.
-        let (width, most) = (width(), self.conditions.most());
+        let width = width();
         let (mut output, mut has_rows) = (Output::new(), false);
-        let pages = self
-            .conditions
-            .pages(&mut client, &scope, most, |client, jobs| {
-                if self.quiet {
-                    has_rows |= !jobs.is_empty();
-                    return jobs.iter().try_for_each(|job| output.line(job.id));
+        let conditions = &self.conditions;
+        let pages = conditions.pages(&mut client, &scope, |client, jobs| {
+            if self.quiet {
+                has_rows |= !jobs.is_empty();
+                return jobs.iter().try_for_each(|job| output.line(job.id));
+            }
+            each_body(client, jobs, |mut job, found| {
+                let is_first = !std::mem::replace(&mut has_rows, true);
+                if self.json {
+                    job.all.add_missing("size", found.size);
+                    return output.json(&job_to_json(job.id, Some(&job.all), &found.body));
                 }
-                each_body(client, jobs, |mut job, found| {
-                    let is_first = !std::mem::replace(&mut has_rows, true);
-                    if self.json {
-                        job.all.add_missing("size", found.size);
-                        return output.json(&job_to_json(job.id, Some(&job.all), &found.body));
-                    }
-                    if is_first {
-                        output.line(job_titles(is_of_one))?;
-                    }
-                    output.line(job_line(&job, &found, is_of_one, width))
-                })
-            });
+                if is_first {
+                    output.line(job_titles(is_of_one))?;
+                }
+                output.line(job_line(&job, &found, is_of_one, width))
+            })
+        });
         let status = pages?;
         output.sync()?;
         Ok(Status::done_if(status == Status::Done && has_rows))

@@ -23,7 +23,6 @@ use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 
 /// The jobs that a caller is interested in.
-#[derive(Clone)]
 pub struct Scope {
     /// Jobs in these tubes; in all tubes if this is empty.
     pub tubes: Vec<TubeName>,
@@ -241,11 +240,7 @@ fn by_asking(client: &mut Client, scope: &Scope, most: usize) -> Outcome<(Vec<Jo
     // Jobs are counted in any state, because a job may change its state
     // meanwhile, and after the highest id was determined: a job that is put
     // later does not count.
-    let in_any_state = Scope {
-        states: State::ALL.into(),
-        ..scope.clone()
-    };
-    let there = count(client, &in_any_state)?;
+    let there = count(client, &scope.tubes)?;
     let beyond = if refused.is_none() { 0 } else { BEYOND };
     let mut ranges = search(starts, highest.saturating_add(beyond));
     let mut progress = Progress::new("looking at job", Some(highest));
@@ -263,7 +258,7 @@ fn by_asking(client: &mut Client, scope: &Scope, most: usize) -> Outcome<(Vec<Jo
     drop(progress);
     ids.sort();
     let missing = match &refused {
-        Some(_) if ids.len() < most => count(client, &in_any_state)?.saturating_sub(found),
+        Some(_) if ids.len() < most => count(client, &scope.tubes)?.saturating_sub(found),
         _ => 0,
     };
     if let Some(reply) = refused.filter(|_| missing > 0) {
@@ -314,14 +309,14 @@ fn starts(client: &mut Client, scope: &Scope) -> Outcome<BTreeSet<u64>> {
     Ok(ids)
 }
 
-/// How many jobs the server counts in the scope.
-fn count(client: &mut Client, scope: &Scope) -> Outcome<u64> {
-    if scope.tubes.is_empty() {
-        return Ok(client.server_stats()?.jobs_in(&scope.states));
+/// How many jobs the server counts in these tubes, or in all if there is none.
+fn count(client: &mut Client, tubes: &[TubeName]) -> Outcome<u64> {
+    if tubes.is_empty() {
+        return Ok(client.server_stats()?.jobs_in(&State::ALL));
     }
     let line = |tube: &&TubeName| format!("stats-tube {tube}");
-    let told = client.all(&scope.tubes, line, facts)?.into_iter();
-    let counts = told.filter_map(|(_, facts)| Some(facts?.jobs_in(&scope.states)));
+    let told = client.all(tubes, line, facts)?.into_iter();
+    let counts = told.filter_map(|(_, facts)| Some(facts?.jobs_in(&State::ALL)));
     Ok(counts.sum())
 }
 
