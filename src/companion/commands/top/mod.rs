@@ -164,17 +164,15 @@ impl Board {
 
 /// Takes two samples, because rates need two, and prints what is known then.
 fn print_once(mut board: Board, interval: Duration) -> Outcome {
-    for round in 0..2 {
-        if round > 0 {
+    ask_all(&board.servers, |server| {
+        let mut link = None;
+        server.sample(&mut link, usize::MAX);
+        // One that gave no answer is not asked again.
+        if link.is_some() {
             thread::sleep(interval);
+            server.sample(&mut link, usize::MAX);
         }
-        ask_all(&board.servers, |server| {
-            // One that gave no answer is not asked again.
-            if server.known().failure.is_none() {
-                server.sample(&mut None, usize::MAX);
-            }
-        });
-    }
+    });
     board.update(usize::MAX);
     let mut output = Output::new();
     for line in view::printout(&board, output::width().unwrap_or(80)) {
