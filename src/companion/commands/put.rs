@@ -110,7 +110,6 @@ impl Run for Put {
                     puts.put(std::mem::take(&mut batch))?;
                 }
             }
-            puts.put(batch)?;
         }
         Ok(Status::done_if(puts.all))
     }

@@ -7,7 +7,7 @@
 
 use crate::command::{Invocation, Run, Tubes};
 use crate::failure::{Failure, Outcome, Status};
-use crate::remote::act::{send, send_each};
+use crate::remote::act::send;
 use crate::remote::form::Bodies;
 use crate::remote::{Act, Client, Job, NewJob, Room, client};
 use crate::text::output::{self, Output, complain};
@@ -94,7 +94,8 @@ impl Run for Reserve {
             let ids: Vec<JobId> = jobs.iter().map(|job| job.id).collect();
             while !is_kept && !output.is_read_within(SLOW)? {
                 // A job whose time is over is reported when it is settled.
-                send_each(&mut client, &ids, "touch")?;
+                let touch = |id: &JobId| (*id, format!("touch {id}"));
+                send(&mut client, ids.iter().map(touch))?;
             }
             taken += jobs.len();
             room.learn(jobs.iter().map(|job| job.body.len()));

@@ -102,13 +102,6 @@ pub fn send(client: &mut Client, lines: impl Iterator<Item = (JobId, String)>) -
     Ok(left)
 }
 
-/// Sends a command about each of these jobs, pipelined. Returns those that were
-/// not found, or not in a state for it.
-pub fn send_each(client: &mut Client, ids: &[JobId], verb: &str) -> Outcome<Ids> {
-    let line = |id: &JobId| (*id, format!("{verb} {id}"));
-    send(client, ids.iter().map(line))
-}
-
 /// The beginning of a command line that writes these ids, for the commands that
 /// read ids.
 pub fn as_input(ids: &[JobId]) -> String {

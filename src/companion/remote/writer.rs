@@ -6,7 +6,7 @@
 //! there this fails.
 
 use crate::failure::{Failure, Outcome};
-use crate::remote::act::{Ids, as_input, send_each};
+use crate::remote::act::{Ids, as_input};
 use crate::remote::client::job;
 use crate::remote::{Act, Client, JobFacts, Reply, Room, State, Task, Work};
 use crate::text::{complain, counted};
@@ -132,7 +132,7 @@ impl Writer {
                 .filter(|reply| !matches!(reply, Reply::InsertedBefore(..)));
             let unwanted: Vec<_> = ours.filter_map(id).collect();
             if outcome.is_ok() {
-                outcome = send_each(&mut self.client, &unwanted, "delete").map(drop);
+                outcome = Act::Delete.to(&mut self.client, &unwanted).map(drop);
             }
         } else if outcome.is_err() && batch[replies.len()..].iter().any(|job| job.buried) {
             outcome = outcome.map_err(|failure| {
@@ -335,7 +335,7 @@ impl Transfer {
     /// taken meanwhile, the copies are deleted instead, and they leave the list.
     fn delete(&mut self, client: &mut Client, copied: &mut Vec<(JobId, JobId)>) -> Outcome<()> {
         let (ids, copies): (Vec<_>, Vec<_>) = copied.iter().copied().unzip();
-        let taken = send_each(client, &ids, "delete").map_err(|failure| {
+        let taken = Act::Delete.to(client, &ids).map_err(|failure| {
             failure.with(format_args!(
                 "{} may be in both places: '{} | beanpole peek -a {} -' shows which are still \
                  here; in the same order, '{} | beanpole peek -a {} -' shows them there",
@@ -351,6 +351,7 @@ impl Transfer {
         }
         let in_vain = copied.extract_if(.., |(id, _)| taken.contains(id));
         let in_vain: Vec<JobId> = in_vain.map(|(_, copy)| copy).collect();
-        send_each(&mut self.writer.client, &in_vain, "delete").map(drop)
+        let copies = &mut self.writer.client;
+        Act::Delete.to(copies, &in_vain).map(drop)
     }
 }
