@@ -110,8 +110,8 @@
 //! |---|---|---|
 //! | one encoding, checksums bound to position and salt (`format`) | damage is named, and never taken for a record | `a_flipped_bit_in_a_closed_log_is_noticed_or_harmless`, `a_torn_tail_with_a_frame_in_a_body_is_not_reported_as_damage` |
 //! | frames say how far the segment was synced | a torn tail is not taken for damage, nor damage for a torn tail | `the_newest_segment_cut_at_any_byte_gives_all_complete_changes_before_the_cut` |
-//! | order of a rotation (`log`) | a power cut tears the newest segment only | `a_power_cut_loses_nothing_acknowledged_if_every_write_is_synced` |
-//! | marks before removal (`tail`, `files`) | a segment is removed only when nothing needs it | `nothing_acknowledged_is_lost_whichever_operation_fails` |
+//! | order of a rotation (`log`) | a power cut tears the newest segment only | the simulator: `random histories` |
+//! | marks before removal (`tail`, `files`) | a segment is removed only when nothing needs it | the simulator: `random histories` |
 //! | group commit (`log`) | one sync serves all threads that wait | `waiting_for_another_threads_write_does_not_swallow_an_earlier_wake_up`, and the rows of `tests/bench` |
 //! | each sync checks that the file has a name (`log`) | nothing is acknowledged in a directory that was removed | `a_server_whose_directory_is_removed_ends` |
 //! | gathering (`log`) | with `-f 0` a put waits for one sync, not for two | `the_next_sync_waits_for_all_clients_of_the_last_one_for_a_part_of_its_time` |
@@ -119,7 +119,7 @@
 //! | the committer gets the writer next, once something is due | a disk that hangs costs no CPU | `the_committer_sleeps_while_another_thread_writes_and_then_syncs_what_is_due` |
 //! | one sync at a time, the first failure is final | nothing is acknowledged after a failure | the simulator: `a sync that runs while another one fails acknowledges nothing` |
 //! | `needed_for` | no client sees a job before its put is durable | `a_reply_about_a_job_waits_for_its_put_whatever_the_order_of_the_ids` |
-//! | puts leave two prepared segments unused | a full disk stops puts and nothing else | `a_full_disk_stops_puts_and_nothing_else` |
+//! | puts leave two prepared segments unused | a full disk stops puts and nothing else | `changes_of_all_jobs_never_outrun_a_full_disk_that_loses_blocks_to_names` |
 //! | puts counted at their longest | a full disk stops nothing else with small jobs, too | `a_full_disk_has_room_for_every_change_of_small_jobs` |
 //! | backpressure | work on many jobs does not outrun a full disk | `updates_under_backpressure_never_outrun_a_full_disk`, `changes_of_all_jobs_never_outrun_a_full_disk_that_loses_blocks_to_names` |
 //! | where a full disk lacks a block, the newest segment or a prepared one gives the end of its file, and if that is not enough, a prepared segment goes | a new name may need a block, and so may a write where the file system copies on write: a segment begins and is used again all the same | `a_rename_without_room_is_repeated_after_a_prepared_segment_is_removed`, `a_rename_without_room_is_repeated_after_the_segment_has_given_back_its_end`, `a_name_that_wants_many_blocks_at_once_gets_those_of_a_prepared_segment`, `a_segment_that_is_used_again_gives_its_end_for_its_new_name`, `changes_of_all_jobs_never_outrun_a_full_disk_that_loses_blocks_to_names`, `a_write_that_needs_another_block_on_a_full_disk_gets_that_of_a_prepared_segment` |
@@ -131,7 +131,7 @@
 //! | noise in prepared segments where nothing can be allocated (`storage`) | a full disk stops puts and nothing else where files are compressed, too | `a_full_file_system_that_compresses_stops_puts_and_nothing_else` |
 //! | files with another name are not used again | a backup by links, and a rename that a power cut has done half, lose nothing | `a_file_with_another_name_is_not_used_again` |
 //! | unsharing of copied blocks (reflinks) | a copy of the directory takes no room that deletes need | `a_copy_that_shares_its_blocks_takes_no_room_that_deletes_need` |
-//! | what was not known to be synced is written again, and read from the disk (`recovery`) | a start relies on nothing that is only in memory | the simulator: `random histories`, `a_torn_tail_is_overwritten_on_the_disk_even_if_a_start_failed_to_sync_that` |
+//! | what was not known to be synced is written again, and read from the disk (`recovery`) | a start relies on nothing that is only in memory | the simulator: `random histories`, `records that recovery dropped neither return nor follow new ones` |
 //! | names are synced first (`recovery`) | a kill between a rename and its sync loses nothing | the simulator: `random histories` |
 //! | the first segment has its name before others are prepared (`recovery`) | a log that has lost all its segments is not taken for a new one | `a_log_that_lost_all_its_segments_is_not_taken_for_a_new_one` |
 //! | the latest record of a pause is live, like a put (`live`) | a pause outlives a restart, as long as its tube | `a_pause_outlives_a_restart_as_long_as_its_tube`, `compaction_keeps_each_pause_and_the_files_stay_few`, and the simulator |

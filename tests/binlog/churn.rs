@@ -125,37 +125,6 @@ fn disk_use_stays_bounded_while_a_backlog_grows_and_is_worked_off_in_any_order()
     }
 }
 
-/// On a disk that is full nothing fails but puts; and they succeed again when
-/// jobs are deleted, or when the disk has grown.
-#[test]
-fn a_full_disk_stops_puts_and_nothing_else() {
-    for (capacity, body) in [
-        (40 << 10, 200),
-        (400 << 10, 3000),
-        (1 << 20, 2000),
-        (2 << 20, 300),
-    ] {
-        let disk = Disk::default();
-        disk.set_capacity(Some(capacity));
-        let mut server = open(&disk, SHORT_SIZE);
-        let random = &mut Random::new(capacity + body);
-        for _ in 0..4 {
-            fill_by_puts(&mut server, random, |random| random.below(body) as usize);
-            let ids = ids(&server);
-            for update in 0..8000 {
-                server.update(*random.choose(&ids), random);
-                settle_at_times(&mut server, update);
-            }
-            for id in ids.into_iter().filter(|_| random.one_in(3)) {
-                server.delete(id);
-                settle(&mut server);
-            }
-        }
-        drop(server.log);
-        assert_eq!(open(&disk, SHORT_SIZE).jobs, server.jobs);
-    }
-}
-
 /// The same holds if the records of all jobs, put again, are twice as long as before.
 #[test]
 fn a_full_disk_has_room_for_every_change_of_small_jobs() {

@@ -493,33 +493,6 @@ fn an_obsolete_segment_that_cannot_be_removed_is_reported_and_stops_no_put() {
 /// A client may guess where a body will be in the log, and put a frame into it.
 /// The frame would be valid there only with the segment's salt. And even
 /// then it does not count, as long as the frame of the body's record is there.
-/// Then the cache has zeros where the disk still has the torn bytes.
-#[test]
-fn a_torn_tail_is_overwritten_on_the_disk_even_if_a_start_failed_to_sync_that() {
-    let (disk, ..) = log(false);
-    let newest = segments(&disk).0.pop().unwrap();
-    let mut bytes = disk.contents(&newest);
-    let last = end_of(&bytes) - 1;
-    bytes[last] ^= 1;
-    let torn = with(&disk, &newest, &bytes);
-    let mut failed_syncs = 0;
-    for operation in 1.. {
-        let copy = torn.state().kill();
-        copy.fail_at(operation, ErrorKind::Other);
-        let (Ok(_) | Err(_)) = start(&copy);
-        match copy.failed() {
-            Some("sync") => failed_syncs += 1,
-            Some(_) => continue,
-            None => break,
-        }
-        let copy = copy.state().kill();
-        drop(open(&copy));
-        let left = copy.state().cut(Survival::Nothing, &mut Random::new(1));
-        assert!(open(&left).notices.is_empty(), "operation {operation}");
-    }
-    assert!(failed_syncs > 1);
-}
-
 #[test]
 fn a_torn_tail_with_a_frame_in_a_body_is_not_reported_as_damage() {
     for (knows_salt, spoilt) in [(true, 675..1187), (false, 0..512)] {

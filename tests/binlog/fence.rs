@@ -278,43 +278,6 @@ fn lose_the_lock_at(operation: u64) -> bool {
     true
 }
 
-/// Just before any operation of a takeover from beanstalkd, which this machine still does.
-#[test]
-fn a_lock_lost_during_a_takeover_neither_loses_nor_doubles_a_job() {
-    let files = a_life().map(|records| version_7(&records));
-    for operation in 0.. {
-        let shared = Shared::default();
-        shared.disk.put("binlog.2", &files[0]);
-        shared.disk.put("binlog.3", &files[1]);
-        let (first, second) = (Machine::new(&shared, 1), Machine::new(&shared, 2));
-        first.shared.holder.store(1, Ordering::SeqCst);
-        let taken = Arc::new(Mutex::new(None));
-        let takes_over = {
-            let taken = taken.clone();
-            move || {
-                let mut winner = second.take_over();
-                assert_eq!(winner.jobs, lives(), "operation {operation}");
-                winner.delete(JobId(1));
-                assert!(winner.commit());
-                *taken.lock().unwrap() = Some(winner);
-            }
-        };
-        *first.event.lock().unwrap() = (operation, Some(Box::new(takes_over)));
-        let loser = first.open();
-        let Some(winner) = taken.lock().unwrap().take() else {
-            println!("the lock was lost at each of {operation} operations");
-            return assert!(operation > 20);
-        };
-        if let Ok(opened) = loser {
-            let mut loser = Server::new(opened);
-            loser.delete(JobId(2));
-            assert!(!loser.commit(), "operation {operation}");
-        }
-        let third = Machine::new(&shared, 3).take_over();
-        assert_eq!(third.jobs, winner.jobs, "operation {operation}");
-    }
-}
-
 #[test]
 fn a_lost_lock_loses_nothing_acknowledged_and_no_late_write_spoils_the_log() {
     let tried = (0..)
@@ -386,12 +349,13 @@ fn a_late_write_refuses_no_start_of_the_server_that_takes_over() {
     }
 }
 
-/// Copies of a takeover from beanstalkd that was interrupted are there, and both servers
-/// remove them.
+/// Just before any operation of a takeover from beanstalkd, which this machine still does. In
+/// some cases the copies of a takeover that was interrupted are there, and both servers remove
+/// them.
 #[test]
-fn a_late_removal_of_copies_loses_nothing_of_the_server_that_takes_over() {
+fn a_lock_lost_during_a_takeover_neither_loses_nor_doubles_a_job() {
     let mut tried = 0;
-    for stop in [28, 34, 40, 44, 48, 52] {
+    for stop in [0, 28, 34, 40, 44, 48, 52] {
         for operation in 0.. {
             let shared = Shared::default();
             for (name, records) in ["binlog.2", "binlog.3"].iter().zip(a_life()) {
@@ -411,6 +375,7 @@ fn a_late_removal_of_copies_loses_nothing_of_the_server_that_takes_over() {
             let winners = taken.clone();
             let takes_over = move || {
                 let mut winner = second.take_over();
+                assert_eq!(winner.jobs, lives());
                 winner.delete(JobId(1));
                 assert!(winner.commit());
                 *winners.lock().unwrap() = Some(winner.jobs);
@@ -428,5 +393,5 @@ fn a_late_removal_of_copies_loses_nothing_of_the_server_that_takes_over() {
             assert_eq!(third.jobs, jobs, "{stop} {operation}");
         }
     }
-    assert!(tried > 0);
+    assert!(tried > 40, "{tried}");
 }

@@ -7,11 +7,12 @@ use support::search;
 
 mod churn;
 mod clocks;
-mod crash;
 mod damage;
+#[allow(dead_code, reason = "the simulator uses the rest")]
 mod disk;
 mod faults;
 mod fence;
+#[allow(dead_code, reason = "the simulator uses the rest")]
 mod history;
 mod model;
 mod pauses;

@@ -2,7 +2,7 @@
 //! simulator has the power cuts.
 
 use crate::disk::Disk;
-use beanpole::binlog::{Binlog, SyncMode, pause_len, recovery};
+use beanpole::binlog::{Binlog, SyncMode, recovery};
 use beanpole::engine::{Config, ConnectionId, Engine, Outcome, Time};
 use beanpole::protocol::{Framer, Reply, Seconds, TubeName};
 use std::sync::Arc;
@@ -131,18 +131,6 @@ fn an_end_by_the_clock_is_logged() {
 }
 
 #[test]
-fn a_pause_that_ended_while_the_server_was_down_is_over() {
-    let disk = Disk::default();
-    Server::start(&disk, NOON).say("pause-tube default 5\r\n");
-    assert_eq!(
-        Server::start(&disk, NOON + Seconds(6)).pause("default"),
-        None
-    );
-    // That is in the log, too.
-    assert_eq!(Server::start(&disk, NOON).pause("default"), None);
-}
-
-#[test]
 fn no_restart_makes_a_pause_longer() {
     let disk = Disk::default();
     Server::start(&disk, NOON).say("pause-tube default 100\r\n");
@@ -195,23 +183,4 @@ fn compaction_keeps_each_pause_and_the_files_stay_few() {
     }
     // What a restart counts as live is what was counted before.
     assert_eq!(server.log.stats().live_size, kept);
-}
-
-#[test]
-fn a_pause_leaves_no_live_bytes_when_it_is_over() {
-    let disk = Disk::default();
-    let mut server = Server::start(&disk, NOON);
-    server.say("pause-tube default 5\r\n");
-    assert_eq!(server.log.stats().live_size, pause_len(&name("default")));
-    server.say("pause-tube default 6\r\n");
-    assert_eq!(server.log.stats().live_size, pause_len(&name("default")));
-    server.say("pause-tube default 0\r\n");
-    assert_eq!(server.log.stats().live_size, 0);
-    // A pause of 0 seconds where there is none is no change.
-    let records = server.log.stats().records_written;
-    server.say("pause-tube default 0\r\n");
-    assert_eq!(server.log.stats().records_written, records);
-    // The tube of this one is forgotten.
-    server.say("use empty\r\npause-tube empty 5\r\n");
-    assert_eq!(Server::start(&disk, NOON).log.stats().live_size, 0);
 }

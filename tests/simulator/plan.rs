@@ -24,6 +24,8 @@ pub struct Plan {
     /// How many bytes a socket takes that nobody reads.
     pub room: usize,
     pub lives: Vec<Life>,
+    /// The kernel is one that lacks calls.
+    pub lacks_calls: bool,
 }
 
 /// The life of one process.
@@ -167,6 +169,7 @@ impl Plan {
                 };
                 (0..count).map(|_| life(random)).collect()
             },
+            lacks_calls: random.one_in(4),
         }
     }
 

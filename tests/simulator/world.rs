@@ -196,6 +196,9 @@ pub fn begin(
         prepared.for_each(|name| disk.remove_file(&name));
     }
     disk.set_descriptors(DESCRIPTORS);
+    if plan.lacks_calls {
+        disk.lack_calls();
+    }
     disk.watch(Arc::new(before));
     WORLD.set(Some(World {
         door: door.clone(),

@@ -183,6 +183,7 @@ fn plan(clients: Vec<Vec<Action>>) -> Plan {
         idle_timeout: None,
         room: 10_000,
         lives: vec![life(clients)],
+        lacks_calls: false,
     }
 }
 
