@@ -205,11 +205,11 @@ pub type Answers<'a, T> = Vec<(&'a Server, T)>;
 
 impl Invocation {
     /// Asks each server. One that fails does not hide the answers of the
-    /// others: the second result is its failure, for the end.
+    /// others: the second result are the failures, for the end.
     pub fn ask_each<T: Send>(
         &self,
         ask: impl Fn(&mut Client) -> Outcome<T> + Sync,
-    ) -> Outcome<(Answers<'_, T>, Outcome)> {
+    ) -> Outcome<(Answers<'_, T>, Vec<Failure>)> {
         let mut found = Vec::new();
         let mut failures = Vec::new();
         let all = ask_all(&self.servers, |server| {
@@ -222,7 +222,7 @@ impl Invocation {
                 Err(failure) => failures.push(server.of_it(failure)),
             }
         }
-        Ok((found, last_of(failures)))
+        Ok((found, failures))
     }
 
     /// Prints what the servers have answered. If several were asked, JSON is an

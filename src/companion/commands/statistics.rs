@@ -2,7 +2,7 @@
 //! a job, `tubes` is a table of the tubes, and `clients` one of the connections: who puts,
 //! who works, who waits, and how much.
 
-use crate::command::{Invocation, Run, Tubes, word};
+use crate::command::{Invocation, Run, Tubes, last_of, word};
 use crate::failure::{Failure, Outcome, Status};
 use crate::remote::address::warn_of;
 use crate::remote::client_list;
@@ -50,7 +50,7 @@ impl Run for Stats {
             [job, id] if job.text() == "job" => Some(word(id.text())?),
             _ => None,
         };
-        let (found, outcome) = invocation.ask_each(|client| {
+        let (found, failures) = invocation.ask_each(|client| {
             if let Some(id) = job {
                 let job = client.job(id)?.ok_or_else(|| Failure::no_job(id))?;
                 return Ok(Documents(vec![job.all]));
@@ -71,7 +71,7 @@ impl Run for Stats {
         let to_text =
             |Documents(all): &Documents| all.iter().map(lines).collect::<Vec<_>>().join("\n");
         invocation.show(self.json, &found, to_text)?;
-        outcome
+        last_of(failures)
     }
 }
 
@@ -110,7 +110,7 @@ impl Run for List {
 
     fn run(self, invocation: &Invocation) -> Outcome {
         let patterns = self.tubes.patterns();
-        let (mut found, outcome) = invocation.ask_each(|client| {
+        let (mut found, failures) = invocation.ask_each(|client| {
             if self.trouble {
                 let known = Known::of(client, true)?.tubes.into_iter();
                 let wanted =
@@ -129,7 +129,7 @@ impl Run for List {
             }
         }
         invocation.show(self.json, &found, |tubes| table(tubes))?;
-        outcome?;
+        last_of(failures)?;
         Ok(Status::done_if(any || patterns.0.is_empty()))
     }
 }
