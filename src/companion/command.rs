@@ -205,7 +205,7 @@ pub type Answers<'a, T> = Vec<(&'a Server, T)>;
 
 impl Invocation {
     /// Asks each server. One that fails does not hide the answers of the
-    /// others: the second result are the failures, for the end.
+    /// others: the second result are the failures, to be shown after these.
     pub fn ask_each<T: Send>(
         &self,
         ask: impl Fn(&mut Client) -> Outcome<T> + Sync,
@@ -227,13 +227,14 @@ impl Invocation {
 
     /// Prints what the servers have answered. If several were asked, JSON is an
     /// object with their addresses, and each text comes under the name of its
-    /// server.
+    /// server. The failures of others come last.
     pub fn show<T: Serialize>(
         &self,
         as_json: bool,
         found: &Answers<'_, T>,
+        failures: Vec<Failure>,
         to_text: impl Fn(&T) -> String,
-    ) -> Outcome<()> {
+    ) -> Outcome {
         let (mut output, is_one) = (Output::new(), self.servers.len() == 1);
         match found.as_slice() {
             [] => {}
@@ -253,7 +254,8 @@ impl Invocation {
                 }
             }
         }
-        output.sync()
+        output.sync()?;
+        last_of(failures)
     }
 
     /// A connection to the server; the first one, if there are several.

@@ -2,7 +2,7 @@
 //! a job, `tubes` is a table of the tubes, and `clients` one of the connections: who puts,
 //! who works, who waits, and how much.
 
-use crate::command::{Invocation, Run, Tubes, last_of, word};
+use crate::command::{Invocation, Run, Tubes, word};
 use crate::failure::{Failure, Outcome, Status};
 use crate::remote::address::warn_of;
 use crate::remote::client_list;
@@ -70,8 +70,7 @@ impl Run for Stats {
         })?;
         let to_text =
             |Documents(all): &Documents| all.iter().map(lines).collect::<Vec<_>>().join("\n");
-        invocation.show(self.json, &found, to_text)?;
-        last_of(failures)
+        invocation.show(self.json, &found, failures, to_text)
     }
 }
 
@@ -128,8 +127,7 @@ impl Run for List {
                 tubes.sort_by_cached_key(|facts| Reverse(figure(sort, facts)));
             }
         }
-        invocation.show(self.json, &found, |tubes| table(tubes))?;
-        last_of(failures)?;
+        invocation.show(self.json, &found, failures, |tubes| table(tubes))?;
         Ok(Status::done_if(any || patterns.0.is_empty()))
     }
 }

@@ -1,6 +1,6 @@
 //! `why`: says in sentences for people what keeps jobs from being done.
 
-use crate::command::{Invocation, Run, Tubes, last_of};
+use crate::command::{Invocation, Run, Tubes};
 use crate::failure::{Failure, Outcome, Status};
 use crate::remote::trouble::sentences;
 use crate::remote::{Client, Facts, Known, Patterns, Refusal};
@@ -43,8 +43,7 @@ impl Run for Why {
         let patterns = self.tubes.patterns();
         let (found, failures) = invocation.ask_each(|client| ask(client, &patterns))?;
         let is_well = found.iter().all(|(_, told)| told.is_well());
-        invocation.show(self.json, &found, Told::text)?;
-        last_of(failures)?;
+        invocation.show(self.json, &found, failures, Told::text)?;
         Ok(Status::done_if(is_well))
     }
 }
