@@ -166,7 +166,6 @@ pub fn job(client: &mut Client, id: JobId) -> Outcome<Json> {
     let (facts, found) = found.ok_or_else(|| Failure::no_job(id))?;
     let mut json = row(&facts, &found);
     json["tube"] = facts.tube.as_str().into();
-    json["delay"] = facts.delay.0.into();
     json["ttr"] = facts.ttr.0.into();
     json["facts"] = facts
         .all
