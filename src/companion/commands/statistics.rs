@@ -132,13 +132,10 @@ impl Run for List {
     }
 }
 
-/// A figure of a tube, without the connection that asks: it watches and uses
-/// `default`.
+/// A figure of a tube, without the connection that asks.
 fn figure(column: Column, facts: &Facts) -> u64 {
-    let ours = u64::from(facts.text("name") == "default");
     match column {
-        Column::Watching => facts.watching(),
-        Column::Using => facts.number(column.key()).saturating_sub(ours),
+        Column::Watching | Column::Using => facts.others(column.key()),
         _ => facts.number(column.key()),
     }
 }

@@ -69,11 +69,11 @@ impl Facts {
         self.text(key).parse().unwrap_or(0)
     }
 
-    /// How many connections watch a tube, without the one that asks: a connection
-    /// watches `default` from the start.
-    pub fn watching(&self) -> u64 {
+    /// How many connections watch or use a tube, without the one that asks: a connection
+    /// watches and uses `default` from the start.
+    pub fn others(&self, key: &str) -> u64 {
         let ours = u64::from(self.text("name") == "default");
-        self.number("current-watching").saturating_sub(ours)
+        self.number(key).saturating_sub(ours)
     }
 
     /// How many connections watch a tube to work. Each watches `default` from the start, so
@@ -85,7 +85,7 @@ impl Facts {
                 let watching = self.number("current-watching").saturating_sub(idle);
                 watching.min(server.number("current-workers"))
             }
-            _ => self.watching(),
+            _ => self.others("current-watching"),
         }
     }
 

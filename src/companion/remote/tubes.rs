@@ -109,7 +109,8 @@ pub fn is_large(tube: &Facts) -> bool {
 /// one at least, ours.
 fn idle(client: &mut Client, server: &Facts, tubes: &[(TubeName, Facts)]) -> Outcome<u64> {
     let [all, _, workers, _] = server.connections();
-    let is_watched = |facts: &Facts| facts.text("name") == "default" && facts.watching() > 0;
+    let is_watched =
+        |facts: &Facts| facts.text("name") == "default" && facts.others("current-watching") > 0;
     let mut idle = 0;
     if (1..all.saturating_sub(1)).contains(&workers)
         && tubes.iter().any(|(_, facts)| is_watched(facts))
