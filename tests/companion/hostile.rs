@@ -342,6 +342,19 @@ fn a_worker_outlives_statistics_that_are_none() {
 }
 
 #[test]
+fn kick_tells_what_it_has_done_before_the_server_refuses() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let scene = answering(move |line| match line.split(' ').next() {
+        Some("kick") if asked.fetch_add(1, Ordering::SeqCst) == 0 => b"KICKED 2\r\n".to_vec(),
+        Some("kick") => b"INTERNAL_ERROR\r\n".to_vec(),
+        _ => plain(line),
+    });
+    let (said, error) = scene.said("beanpole kick --all -t mail -t post");
+    assert_eq!(said, "2\n", "{error}");
+    assert!(error.contains("(INTERNAL_ERROR)"), "{error}");
+}
+
+#[test]
 fn work_waits_before_it_asks_a_server_again_that_answers_nonsense() {
     let (tell, deletes) = mpsc::channel();
     let scene = answering(move |line| match line.split(' ').next() {

@@ -115,16 +115,16 @@ impl Run for Kick {
         if !self.sure.confirm(invocation, what)? {
             return Ok(Status::No);
         }
-        let mut done = 0;
-        for tube in &tubes {
-            let bound = if self.all {
-                u32::MAX
-            } else {
-                self.count.map_or(1, |Count(count)| count) - done
-            };
-            done = done.saturating_add(kick_some(&mut client, tube, bound)?);
-        }
+        let asked_for = self.count.map_or(1, |Count(count)| count);
+        let most = if self.all { u32::MAX } else { asked_for };
+        let mut left = most;
+        let outcome = tubes.iter().try_for_each(|tube| {
+            left -= kick_some(&mut client, tube, left)?;
+            Ok(())
+        });
+        let done = most - left;
         print(format!("{done}\n"))?;
+        outcome?;
         Ok(Status::done_if(done > 0))
     }
 }
