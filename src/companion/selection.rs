@@ -192,9 +192,12 @@ impl Chosen {
         let tubes = &mut scope.tubes;
         // A server may have several addresses.
         if let Some((to, target)) = to
-            && to.is_none_or(|to| tubes.contains(to))
+            && to.is_none_or(|to| tubes.is_empty() || tubes.contains(to))
             && client.server_stats()?.get("id") == target.server_stats()?.get("id")
         {
+            if tubes.is_empty() {
+                *tubes = client.tubes()?;
+            }
             tubes.retain(|tube| to.is_some_and(|to| tube != to));
             if tubes.is_empty() {
                 return Failure::usage("both are the same tube");
