@@ -205,6 +205,7 @@ fn on_each(
         if servers[..index].contains(server) {
             continue;
         }
+        warn_of(server);
         let title = server.title();
         print(format!("{title}\n"))?;
         let invocation = Invocation {

@@ -109,11 +109,12 @@ fn a_change_of_several_servers_asks_at_each() {
 #[test]
 fn a_command_that_changes_jobs_shows_the_name_of_a_server_with_a_warning_colour() {
     on_each_server(&[], |scene| {
-        scene.write("servers", format!("prod {} red", scene.port));
+        scene.write("servers", format!("prod {0} red\ntest {0}\n", scene.port));
         let title = format!("prod {}\n", scene.address());
         for (command, is_named, colour) in [
             ("beanpole -a prod put x", true, Color::Idx(1)),
             ("NO_COLOR=1 beanpole -a prod put x", true, Color::Default),
+            ("beanpole -a '*' pause default 0 -y", true, Color::Idx(1)),
             (
                 "beanpole move --keep default mail --to prod",
                 true,
