@@ -378,7 +378,7 @@ impl Model {
 
     /// Gives jobs to the clients that wait, in the order in which they came. Jobs whose
     /// time is over are for nobody, and keys whose time is over are free.
-    fn serve(&mut self) {
+    pub fn serve(&mut self) {
         self.expire();
         for client in self.served_now() {
             if let Some(id) = self.next_for(client) {

@@ -376,6 +376,10 @@ impl Judge {
         let next = self.model.next_event();
         let was_left = !self.model.left.waiting.is_empty();
         self.model.left = self.left(true, done);
+        if was_left {
+            // Those who could have a job before come first, and then what is due.
+            self.model.serve();
+        }
         if was_left || next.is_some_and(|at| at <= self.model.now) {
             self.model.tick();
         }
