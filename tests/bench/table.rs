@@ -35,6 +35,11 @@ const QUICK: &[(&str, &[Goal])] = &[
     ("stock -n 100000 -p one --delay 1000", &[MEMORY, PUT_GROWTH]),
     ("recovery -n 100000", &[PEAK]),
     ("idle -c 1000", &[AT_REST]),
+    (
+        "crowd -w handoff -c 4 -n 400 -f 0 --rate 1000 --busy 1",
+        &[],
+    ),
+    ("crowd -w connect -c 4 -n 400", &[]),
 ];
 
 const FULL: &[&str] = &[
@@ -81,6 +86,8 @@ pub fn run(quick: bool, servers: &[String], rounds: usize) -> usize {
         println!("{load}");
         let options = Options::parse_from(format!("bench {load}").split(' '));
         let rows = report::compare(options.scenario, &options.load, servers, rounds);
+        let is_told = |(figure, _): &Goal| rows.iter().any(|row| row.name == *figure);
+        assert!(goals.iter().all(is_told), "{load}: a figure is missing");
         for row in rows {
             let goal = goals.iter().find(|(figure, _)| *figure == row.name);
             let verdict = goal.map(|&(_, most)| {

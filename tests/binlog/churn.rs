@@ -153,22 +153,6 @@ fn a_full_disk_has_room_for_every_change_of_small_jobs() {
     }
 }
 
-/// The same holds if blocks of removed files become free a little later.
-#[test]
-fn updates_under_backpressure_never_outrun_a_full_disk() {
-    for late in [0, 100] {
-        let (disk, mut server, mut random) = jobs_put(10_000, 100);
-        settle(&mut server);
-        fill_by_others(&disk);
-        disk.free_late(late);
-        for update in 0..20_000 {
-            server.update(JobId(1 + update % 10_000), &mut random);
-            server.history.forget();
-        }
-        commit(&mut server);
-    }
-}
-
 /// Names that need a longer directory take blocks of files, and these do not come back: three
 /// eighths of a segment here. Each row: the segments, and the bodies.
 #[test]

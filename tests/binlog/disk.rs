@@ -60,15 +60,10 @@ pub struct State {
     open: usize,
     /// The files that cannot be opened to write, or to read.
     forbidden: BTreeMap<String, Forbidden>,
-    /// What was freed: until which operation it cannot be used, and how many
-    /// bytes that are.
-    freed: Vec<(u64, u64)>,
     /// How many times a file was given a mebibyte or more at once.
     large: u64,
     /// What only copies of files still use.
     copies: u64,
-    frees_after: u64,
-    used_before: u64,
     /// Whether files are compressed, so zeros take no room.
     compresses: bool,
     /// Whether the kernel can neither allocate blocks nor unshare them, nor forget what it
@@ -199,11 +194,6 @@ impl Disk {
         let file = state.names[name];
         state.names.insert(other.to_owned(), file);
         state.durable_names.insert(other.to_owned(), file);
-    }
-
-    /// Freed blocks can be used only this number of operations later, as on btrfs.
-    pub fn free_late(&self, operations: u64) {
-        self.state().frees_after = operations;
     }
 
     /// Stops the disk after this number of further operations: all later ones fail and
@@ -363,8 +353,6 @@ impl State {
             pending_names: self.pending_names.clone(),
             capacity: self.capacity,
             copies: self.copies,
-            frees_after: self.frees_after,
-            used_before: self.used(),
             compresses: self.compresses,
             lacks_calls: self.lacks_calls,
             ..State::default()
@@ -376,13 +364,6 @@ impl State {
             return Err(io::Error::other("the world has stopped"));
         }
         self.operations += 1;
-        let (now, used) = (self.operations, self.used());
-        self.freed.retain(|(until, _)| *until > now);
-        if used < self.used_before {
-            let freed = self.used_before - used;
-            self.freed.push((now + self.frees_after, freed));
-        }
-        self.used_before = used;
         match self.fail_at {
             Some((number, kind)) if number == self.operations => {
                 self.failed = Some(operation);
@@ -424,9 +405,8 @@ impl State {
 
     /// An error if there is no room for this many more bytes.
     fn must_have_room(&self, more: u64) -> io::Result<()> {
-        let freed = self.freed.iter().map(|(_, bytes)| bytes).sum::<u64>();
         match self.capacity {
-            Some(capacity) if more > 0 && self.used() + freed + more > capacity => {
+            Some(capacity) if more > 0 && self.used() + more > capacity => {
                 Err(io::ErrorKind::StorageFull.into())
             }
             _ => Ok(()),

@@ -140,6 +140,9 @@ fn beanstalkd_on_our_directory_harms_nothing() {
     assert!(before.len() > 4);
 
     let server = theirs();
+    let (status, line) = failure(directory.text());
+    assert_eq!(status, 10);
+    assert!(line.contains("is locked by another server"), "{line}");
     let mut client = server.connect();
     assert_eq!(client.count("current-jobs-ready"), 0);
     for _ in 0..2000 {

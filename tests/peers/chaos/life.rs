@@ -2,12 +2,11 @@
 
 use crate::{Delete, TUBES, World, body};
 use nix::sys::socket::{
-    AddressFamily, SockFlag, SockType, UnixAddr, connect, setsockopt, socket, sockopt,
+    self, AddressFamily, SockFlag, SockType, UnixAddr, setsockopt, socket, sockopt,
 };
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read};
 use std::net::{Shutdown, TcpStream};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::os::unix::net::UnixStream;
+use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 use support::{Client, Random, patience};
 
@@ -23,7 +22,7 @@ pub struct Life<'a> {
     /// Its number among all clients.
     name: u64,
     random: &'a mut Random,
-    client: Client<Socket>,
+    client: Client<TcpStream>,
     /// The jobs that it has: their numbers, and the server's ids.
     held: Vec<(u64, String)>,
     /// Whether there are replies that it has not read.
@@ -33,12 +32,12 @@ pub struct Life<'a> {
 impl<'a> Life<'a> {
     /// Connects.
     pub fn begin(world: &'a World, name: u64, random: &'a mut Random) -> io::Result<Life<'a>> {
-        let socket = Socket::connect(world, random.one_in(2))?;
+        let stream = connect(world, random.one_in(2))?;
         Ok(Life {
             world,
             name,
             random,
-            client: Client::over(socket),
+            client: Client::over(stream),
             held: Vec::new(),
             has_unread: false,
         })
@@ -197,10 +196,6 @@ impl<'a> Life<'a> {
 
     /// Leaves in one of the ways in which clients leave.
     fn leave(mut self) -> io::Result<()> {
-        let socket = |life: &Life| match life.client.stream() {
-            Socket::Tcp(tcp) => tcp.try_clone().map(Socket::Tcp),
-            Socket::Unix(unix) => unix.try_clone().map(Socket::Unix),
-        };
         match self.random.below(8) {
             0 => drop(self.client),
             1 => {
@@ -208,20 +203,20 @@ impl<'a> Life<'a> {
                 let (Ok(()) | Err(_)) = self.client.try_send("quit\r\n");
             }
             2 if !self.has_unread => {
-                let mut socket = socket(&self)?;
+                let mut stream = self.client.stream().try_clone()?;
                 self.client.try_send("quit\r\n")?;
-                read_to_end(&mut socket)?;
+                read_to_end(&mut stream)?;
             }
             3 => {
-                let mut socket = socket(&self)?;
-                socket.shutdown(Shutdown::Write)?;
-                read_to_end(&mut socket)?;
+                let mut stream = self.client.stream().try_clone()?;
+                shut_down(&stream, Shutdown::Write)?;
+                read_to_end(&mut stream)?;
             }
             4 => self.client.vanish(),
-            5 => self.client.stream().shutdown(Shutdown::Both)?,
+            5 => shut_down(self.client.stream(), Shutdown::Both)?,
             6 if !self.has_unread => return self.quit_and_send_more(),
             _ => {
-                self.client.stream().shutdown(Shutdown::Write)?;
+                shut_down(self.client.stream(), Shutdown::Write)?;
             }
         }
         Ok(())
@@ -272,75 +267,34 @@ impl<'a> Life<'a> {
 }
 
 /// Reads what the server still sends, up to the end in order.
-fn read_to_end(socket: &mut Socket) -> io::Result<()> {
-    socket.read_to_end(&mut Vec::new()).map(drop)
+fn read_to_end(stream: &mut TcpStream) -> io::Result<()> {
+    stream.read_to_end(&mut Vec::new()).map(drop)
 }
 
-/// A connected socket of either kind.
-pub enum Socket {
-    Tcp(TcpStream),
-    Unix(UnixStream),
+/// Connects over TCP or over the Unix socket. Both are read, written and shut down by the same
+/// calls, so the type is that of one of them.
+fn connect(world: &World, is_unix: bool) -> io::Result<TcpStream> {
+    let stream = if is_unix {
+        // It does not wait for room in the queue of connections, which is long.
+        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+        let socket = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
+        socket::connect(socket.as_raw_fd(), &UnixAddr::new(&world.socket)?)?;
+        let stream = TcpStream::from(socket);
+        stream.set_nonblocking(false)?;
+        stream
+    } else {
+        let stream = TcpStream::connect(("127.0.0.1", world.port))?;
+        stream.set_nodelay(true)?;
+        stream
+    };
+    stream.set_read_timeout(Some(patience()))?;
+    Ok(stream)
 }
 
-impl Socket {
-    fn connect(world: &World, is_unix: bool) -> io::Result<Socket> {
-        let time = Some(patience());
-        if is_unix {
-            // It does not wait for room in the queue of connections, which is long.
-            let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-            let socket = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
-            connect(socket.as_raw_fd(), &UnixAddr::new(&world.socket)?)?;
-            let unix = UnixStream::from(socket);
-            unix.set_nonblocking(false)?;
-            unix.set_read_timeout(time)?;
-            return Ok(Socket::Unix(unix));
-        }
-        let tcp = TcpStream::connect(("127.0.0.1", world.port))?;
-        tcp.set_nodelay(true)?;
-        tcp.set_read_timeout(time)?;
-        Ok(Socket::Tcp(tcp))
-    }
-
-    fn shutdown(&self, how: Shutdown) -> io::Result<()> {
-        let done = match self {
-            Socket::Tcp(tcp) => tcp.shutdown(how),
-            Socket::Unix(unix) => unix.shutdown(how),
-        };
+fn shut_down(stream: &TcpStream, how: Shutdown) -> io::Result<()> {
+    match stream.shutdown(how) {
         // The server may have closed its end already.
-        match done {
-            Err(error) if error.kind() != ErrorKind::NotConnected => Err(error),
-            Ok(()) | Err(_) => Ok(()),
-        }
-    }
-}
-
-impl Read for Socket {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Socket::Tcp(tcp) => tcp.read(buffer),
-            Socket::Unix(unix) => unix.read(buffer),
-        }
-    }
-}
-
-impl Write for Socket {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Socket::Tcp(tcp) => tcp.write(bytes),
-            Socket::Unix(unix) => unix.write(bytes),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl AsFd for Socket {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Socket::Tcp(tcp) => tcp.as_fd(),
-            Socket::Unix(unix) => unix.as_fd(),
-        }
+        Err(error) if error.kind() != ErrorKind::NotConnected => Err(error),
+        Ok(()) | Err(_) => Ok(()),
     }
 }
