@@ -385,7 +385,12 @@ pub(super) fn prepare(
 ) -> Result<Prepared, Error> {
     let file = storage.create(&name);
     let file = file.map_err(Error::on("create", &name))?;
-    let mut made = Prepared { name, len: 0, file };
+    let mut made = Prepared {
+        name,
+        len: 0,
+        file,
+        is_adopted: false,
+    };
     let done = made.resize(len, zeros).and_then(|()| {
         let synced = storage.sync();
         synced.map_err(Error::on("prepare", &made.name))
@@ -432,7 +437,10 @@ pub(super) fn adopt(storage: &dyn Storage) -> Result<Adopted, Error> {
         };
         adopted.last_slot = adopted.last_slot.max(slot);
         match reuse(storage, &name) {
-            Ok(reused) => adopted.prepared.extend(reused),
+            Ok(reused) => adopted.prepared.extend(reused.map(|prepared| Prepared {
+                is_adopted: true,
+                ..prepared
+            })),
             Err(error) => adopted.left.push(error),
         }
     }
@@ -446,18 +454,22 @@ fn reuse(storage: &dyn Storage, name: &str) -> Result<Option<Prepared>, Error> {
     let reuse = || {
         let file = storage.open(name)?;
         let found = file.len()?;
-        let len = found - found % BLOCK;
+        let mut prepared = Prepared {
+            name: name.to_owned(),
+            len: found - found % BLOCK,
+            file,
+            is_adopted: false,
+        };
         // It may be a segment as well, if a file system has renamed it half, or part of a
         // copy (`cp -al`).
-        if file.links()? > 1 {
-            let name = String::new();
-            return Ok(Prepared { name, len: 0, file });
+        if prepared.file.links()? > 1 {
+            prepared.len = 0;
+            return Ok(prepared);
         }
-        file.set_len(len)?;
-        file.allocate(len, 0)?;
-        file.unshare()?;
-        let name = name.to_owned();
-        Ok(Prepared { name, len, file })
+        prepared.file.set_len(prepared.len)?;
+        prepared.file.allocate(prepared.len, 0)?;
+        prepared.file.unshare()?;
+        Ok(prepared)
     };
     match reuse() {
         Ok(prepared) if prepared.len > 0 => Ok(Some(prepared)),
@@ -490,9 +502,10 @@ pub(super) fn once_there_is_room(
     }
 }
 
-/// Makes a prepared segment the segment with this header and a new salt, durably, and
-/// returns the place of its first record. A longer directory may need a block or two, and
-/// so may the header, on a file system that copies on write.
+/// Makes a prepared segment the segment with this header and a new salt, and returns the
+/// place of its first record. The name is not synced. Nor is the header, but for the first
+/// segment, in an adopted file, and on shared storage. A longer directory may need a block or
+/// two, and so may the header, on a file system that copies on write.
 pub(super) fn name_segment(
     storage: &dyn Storage,
     prepared: &Prepared,
@@ -508,11 +521,11 @@ pub(super) fn name_segment(
     start.resize(start.len() + FRAME_LEN as usize, 0);
     let write = || prepared.file.write_at(&start, 0);
     once_there_is_room(write, &mut free_prepared).map_err(on("write"))?;
-    prepared.file.sync().map_err(on("sync"))?;
+    if header.previous_end == 0 || prepared.is_adopted || storage.is_shared() {
+        prepared.file.sync().map_err(on("sync"))?;
+    }
     let rename = || storage.rename(from, &to);
     once_there_is_room(rename, &mut free_prepared).map_err(on("rename"))?;
-    let synced = storage.sync();
-    synced.map_err(Error::on("sync the name of", to))?;
     Ok(Place {
         number: header.number,
         salt,

@@ -29,8 +29,8 @@
 //! | 8 | 4 | CRC-32 of the segment's number (4 bytes), the frame's offset (8) and the 8 bytes before, combined with the salt by exclusive or |
 //! | 12 | 4 | CRC-32, continued from the one before, of the record |
 //!
-//! A frame with a length of 2^32-1 has no record. It says that the next segment has
-//! begun, so that recovery notices if the newest segment is missing.
+//! A frame with a length of 2^32-1 has no record. It says that the next segment was
+//! synced, so that recovery notices if the newest segment is missing or its header damaged.
 //!
 //! Because of the number and the offset in its checksum, a record is valid only where
 //! it was written. Because of the salt, a client cannot make a body that contains a
@@ -83,7 +83,7 @@ pub const FRAME_LEN: u64 = 16;
 
 type FrameBytes = [u8; FRAME_LEN as usize];
 
-/// The length in a frame that says that the next segment has begun. No record is
+/// The length in a frame that says that the next segment was synced. No record is
 /// that long.
 const CONTINUED: u32 = u32::MAX;
 

@@ -304,7 +304,9 @@ impl Binlog {
     }
 
     /// Syncs the current segment, once no other thread does, unless the log is synced up to
-    /// `lsn` then. It must be written up to there. Other threads may write meanwhile.
+    /// `lsn` then. It must be written up to there. Other threads may write meanwhile. The
+    /// first sync of a segment also makes its name durable; then the segment before says that
+    /// it has begun.
     ///
     /// The system reports a failed sync once, to one thread. The pages that it
     /// could not write count as clean from then on, so the next sync succeeds
@@ -313,11 +315,21 @@ impl Binlog {
     fn sync_written(&self, lsn: Lsn) -> Result<(), Failed> {
         let segment = self.segment();
         self.check_failure()?;
-        if segment.synced_to.load(Ordering::Acquire) < lsn.0 {
+        let synced_to = segment.synced_to.load(Ordering::Acquire);
+        if synced_to < lsn.0 {
             let on_sync = Error::on("sync", segment_name(segment.number));
-            let synced = segment.file.sync();
+            let mut synced = segment.file.sync();
+            let before = segment.before.as_ref();
+            let before = before.filter(|_| synced_to == segment.start);
+            if before.is_some() {
+                synced = synced.and_then(|()| self.storage.sync());
+            }
             let found = synced.and_then(|()| self.must_have_name(&segment));
             found.map_err(|error| self.fail(on_sync(error)))?;
+            if let Some((file, end)) = before {
+                // No job relies on this, so it may fail.
+                file.write_at(&Frame::continued(*end), end.offset).ok();
+            }
             segment.synced_to.store(lsn.0, Ordering::Release);
         }
         Ok(())
@@ -438,18 +450,29 @@ pub(super) struct OpenSegment {
     start: u64,
     /// Changed by the thread that syncs.
     synced_to: AtomicU64,
+    /// The segment before, if this process has begun this one: its file, and where its
+    /// records end.
+    before: Option<(Arc<dyn File>, Place)>,
 }
 
 impl Writer {
-    /// A writer that continues at a place in a segment that is synced up to there. The
-    /// LSN of the file's first byte is `start`.
-    pub fn new(place: Place, file: Arc<dyn File>, Lsn(start): Lsn) -> Writer {
+    /// A writer that continues at a place in a segment. The LSN of the file's first byte is
+    /// `start`. It is synced up to the place, unless it follows this segment `before`: then
+    /// nothing of it is.
+    pub fn new(
+        place: Place,
+        file: Arc<dyn File>,
+        Lsn(start): Lsn,
+        before: Option<(Arc<dyn File>, Place)>,
+    ) -> Writer {
+        let synced = before.as_ref().map_or(place.offset, |_| 0);
         let segment = OpenSegment {
             number: place.number,
             file_len: file.len().unwrap_or(0),
             file,
             start,
-            synced_to: AtomicU64::new(start + place.offset),
+            synced_to: AtomicU64::new(start + synced),
+            before,
         };
         Writer {
             segment: Arc::new(segment),
@@ -544,12 +567,11 @@ impl Writer {
         Ok(())
     }
 
-    /// Continues in the next segment, after all records of this one are synced, in this
-    /// order: the header is written into the prepared segment and synced; its file gets
-    /// the segment's name, and that is synced. Only then records are written to it. So a
-    /// segment of that name always has its header, and a torn part is always at the end
-    /// of the newest segment. Last, a frame in the segment before says
-    /// that another one has begun, so it never says so too early.
+    /// Continues in the next segment, after all records of this one are synced: the header is
+    /// written into the prepared segment, and its file gets the segment's name. Both become
+    /// durable with the first records. So a torn part is always at the end of the log: it is
+    /// the end of the newest segment, or all of it. So a put waits for one sync here (for two
+    /// where an earlier process has prepared the file).
     fn begin_segment(
         &mut self,
         header: &Header,
@@ -577,10 +599,8 @@ impl Writer {
             false => prepared,
         };
         let place = name_segment(&*binlog.storage, prepared, header, free_prepared)?;
-        let (continued, end) = (Frame::continued(self.place), self.place.offset);
-        // Nothing relies on this, so it may fail.
-        self.segment.file.write_at(&continued, end).ok();
-        *self = Writer::new(place, prepared.file.clone(), self.lsn());
+        let before = (self.segment.file.clone(), self.place);
+        *self = Writer::new(place, prepared.file.clone(), self.lsn(), Some(before));
         *binlog.segment() = self.segment.clone();
         Ok(())
     }

@@ -29,12 +29,13 @@
 //! one, in this order:
 //!
 //! 1. The newest segment is synced.
-//! 2. The header of the next segment is written into a prepared one, and synced. It
-//!    says where the records of the previous segment end.
-//! 3. Its file is renamed to the name of that segment, and the directory is
-//!    synced.
-//! 4. Only then are records written to it, and a last frame in the previous segment
-//!    says that another one follows. Soon another segment is prepared.
+//! 2. The header of the next segment is written into a prepared one, whose file is renamed
+//!    to the name of that segment. The header says where the records of the previous
+//!    segment end.
+//! 3. Records are written to it. With its first sync, and a sync of the directory, they
+//!    are durable, and so are the header and the name.
+//! 4. Only then a last frame in the previous segment says that another one follows. Soon
+//!    another segment is prepared.
 //!
 //! *A segment is obsolete* when no live job has its latest put in it. Segments
 //! become obsolete in the order of their numbers, so all later records about a job
@@ -45,7 +46,8 @@
 //!
 //! Recovery relies on two facts that follow from this. *Only the end can be
 //! torn:* what is missing after a power cut comes after the last sync, in the
-//! newest segment, and was never acknowledged. *No needed segment is missing.* Damage
+//! newest segment, and was never acknowledged. It may be all of that segment, header and name
+//! too. *No needed segment is missing.* Damage
 //! (flipped bits, files cut short or lost) is different from a torn tail. Each
 //! record's checksum covers the whole record and its position in the binlog. Each
 //! header says where the previous segment ends. Each record says how far its
@@ -111,6 +113,7 @@
 //! | one encoding, checksums bound to position and salt (`format`) | damage is named, and never taken for a record | `a_flipped_bit_in_a_closed_log_is_noticed_or_harmless`, `a_torn_tail_with_a_frame_in_a_body_is_not_reported_as_damage` |
 //! | frames say how far the segment was synced | a torn tail is not taken for damage, nor damage for a torn tail | `the_newest_segment_cut_at_any_byte_gives_all_complete_changes_before_the_cut` |
 //! | order of a rotation (`log`) | a power cut tears the newest segment only | the simulator: `random histories` |
+//! | header and name become durable with the first records (`log`) | with `-f 50`, a put waits for one sync where a segment begins | `where_replies_wait_for_no_sync_a_new_segment_makes_them_wait_for_one`, `a_newest_segment_without_header_is_damage_only_if_it_was_synced`, `a_header_that_an_earlier_process_has_left_is_replaced_before_its_file_is_a_segment` |
 //! | marks before removal (`tail`, `files`) | a segment is removed only when nothing needs it | the simulator: `random histories` |
 //! | group commit (`log`) | one sync serves all threads that wait | `waiting_for_another_threads_write_does_not_swallow_an_earlier_wake_up`, and the rows of `tests/bench` |
 //! | each sync checks that the file has a name (`log`) | nothing is acknowledged in a directory that was removed | `a_server_whose_directory_is_removed_ends` |

@@ -57,20 +57,29 @@ pub fn recover(
         names,
         segments,
         obsolete,
+        unbegun,
         flaws,
     } = Survey::of(&opening.storage)?;
     flaws.into_iter().next().map_or(Ok(()), Err)?;
     let (live, newest) = opening.replay(&segments)?;
     let mut import = Import::of(&mut opening, &names, newest.is_some())?;
     // All is read, and nothing is changed up to here.
+    if let Some(found) = unbegun {
+        let name = found.name();
+        opening.remove(&name)?;
+        opening.notices.push(format!(
+            "removed {name}: it had just begun, and none of its changes were ever synced"
+        ));
+    }
     let binlog = if let Some((reader, file)) = newest {
         let binlog = opening.continue_log(live, &reader, file)?;
         import.rename_taken(&opening)?;
-        opening.remove_obsolete(obsolete);
+        opening.remove_obsolete(obsolete, |found| found.sound_header().map(drop));
         binlog
     } else {
-        // Copies of a takeover that was not finished: the next one needs their room.
-        opening.remove_obsolete(obsolete);
+        // Copies of a takeover that was not finished: the next one needs their room. (One of
+        // them may have no header yet.)
+        opening.remove_obsolete(obsolete, |_| Ok(()));
         let binlog = import.begin(&mut opening, live)?;
         import.rename_taken(&opening)?;
         binlog
@@ -93,6 +102,8 @@ pub struct Survey {
     pub segments: Vec<Found>,
     /// Those that are not needed any more; or why one of them cannot be read.
     pub obsolete: Vec<Result<Found, Error>>,
+    /// The newest one, if a power cut has come before its first sync and left no header.
+    pub unbegun: Option<Found>,
     /// Why no server starts here, as far as the names and the newest segment show.
     pub flaws: Vec<Error>,
 }
@@ -107,10 +118,16 @@ impl Survey {
     pub fn of(storage: &Arc<dyn Storage>) -> Result<Survey, Error> {
         let names = storage.list().map_err(Error::on("list", "the files"))?;
         let mut files = Found::all(storage, &names);
+        let unbegun = if is_unbegun(&files) && !storage.is_shared() {
+            files.pop_last().and_then(|(_, newest)| newest.ok())
+        } else {
+            None
+        };
         if is_unfinished(&names) {
             return Ok(Survey {
                 names,
                 obsolete: files.into_values().collect(),
+                unbegun,
                 ..Survey::default()
             });
         }
@@ -151,9 +168,29 @@ impl Survey {
             names,
             segments,
             obsolete,
+            unbegun,
             flaws,
         })
     }
+}
+
+/// Whether the newest of these segments was never synced: it has no header, and the one before,
+/// all of which was synced, does not say that another one has begun. (If it does say so, the
+/// header is damaged.) Nothing in it was promised to outlive a power cut.
+fn is_unbegun(files: &BTreeMap<u32, Result<Found, Error>>) -> bool {
+    let mut from_newest = files.values().rev();
+    let (Some(Ok(newest)), Some(Ok(before))) = (from_newest.next(), from_newest.next()) else {
+        return false;
+    };
+    let ends_whole = || {
+        let mut reader = Reader::new(before, HEADER_LEN, None)?;
+        while reader.next_record()?.is_some() {}
+        reader.end().map(|end| end == End::Whole)
+    };
+    newest.header.is_err()
+        && before.header.is_ok()
+        && before.number + 1 == newest.number
+        && ends_whole().unwrap_or(false)
 }
 
 /// The oldest segment that is needed, as this one says; `None` if it does not say.
@@ -205,7 +242,9 @@ impl Opening<'_> {
         let first = prepare(storage, prepared_name(0), BLOCK, BLOCK)?;
         live.begin(number, BLOCK);
         let place = name_segment(storage, &first, &live.header(0), || false)?;
-        let writer = Writer::new(place, first.file, Lsn::START);
+        let named = storage.sync();
+        named.map_err(Error::on("sync the name of", segment_name(number)))?;
+        let writer = Writer::new(place, first.file, Lsn::START, None);
         // As at any time, what fails here stops only puts.
         let second = prepare(storage, prepared_name(1), BLOCK, BLOCK);
         let adopted = Adopted {
@@ -233,7 +272,7 @@ impl Opening<'_> {
             file.set_len(end).map_err(on("cut"))?;
             live.cut();
         }
-        let writer = Writer::new(found.place(end), file, Lsn::START);
+        let writer = Writer::new(found.place(end), file, Lsn::START, None);
         let mut adopted = adopt(&*self.storage)?;
         let left = adopted.left.drain(..);
         self.notices.extend(left.map(|error| error.left_alone()));
@@ -350,11 +389,15 @@ impl Opening<'_> {
         removed.map_err(Error::on("remove", name))
     }
 
-    /// Removes segments that are not needed, if they can be read. Notices say so.
-    fn remove_obsolete(&mut self, obsolete: Vec<Result<Found, Error>>) {
+    /// Removes segments that are not needed, if they can be read and are ours. Notices say so.
+    fn remove_obsolete(
+        &mut self,
+        obsolete: Vec<Result<Found, Error>>,
+        must_be_ours: fn(&Found) -> Result<(), Error>,
+    ) {
         for found in obsolete {
             let told = found.and_then(|found| {
-                found.sound_header()?;
+                must_be_ours(&found)?;
                 self.remove(&found.name())?;
                 Ok(format!(
                     "removed {}: it was not needed any more",
@@ -410,10 +453,11 @@ fn make_durable(newest: &Reader, file: &dyn File) -> Result<Option<String>, Erro
     has_room(write_again(file, newest.synced, end)).map_err(on("rewrite"))?;
     file.sync().map_err(on("sync"))?;
     file.forget().map_err(on("read"))?;
-    let mut reader = Reader::new(found, newest.synced, None)?;
+    let again = found.read_again()?;
+    let mut reader = Reader::new(found, newest.synced.max(HEADER_LEN), None)?;
     while reader.next_record()?.is_some() {}
     // (On shared storage, another server may have written more since.)
-    if reader.offset < end {
+    if again.header != found.header || reader.offset < end {
         return Err(on("rewrite")(io::ErrorKind::StorageFull.into()));
     }
     let bytes = match reader.end()? {

@@ -78,6 +78,11 @@ impl Found {
         })
     }
 
+    /// Reads its start once more.
+    pub(super) fn read_again(&self) -> Result<Found, Error> {
+        Found::read(self.storage.clone(), self.number)
+    }
+
     /// A place in it.
     pub(super) fn place(&self, offset: u64) -> Place {
         Place {
@@ -217,7 +222,7 @@ pub struct Reader<'a> {
     window: Window,
     /// Where the next record begins.
     pub offset: u64,
-    /// How far the segment was synced, as its header and the frames read so far say.
+    /// How far the segment was synced, as the frames read so far say.
     pub synced: u64,
     /// Where to search for later frames if no valid record begins at `offset`. If a frame is
     /// at `offset`, this is after its record, whose body may contain bytes that look like
@@ -237,7 +242,7 @@ impl<'a> Reader<'a> {
             found,
             window: found.window()?,
             offset,
-            synced: HEADER_LEN,
+            synced: 0,
             later: offset + 1,
             end,
             tube: None,

@@ -101,6 +101,9 @@ pub(super) struct Prepared {
     pub name: String,
     pub len: u64,
     pub file: Arc<dyn File>,
+    /// An earlier process has left it. It may have a header that this process would write,
+    /// too, if that one was about to begin a segment there.
+    pub is_adopted: bool,
 }
 
 /// What the segments thread is asked to do, and has done.
@@ -662,7 +665,12 @@ mod tests {
     fn prepared(len: u64) -> Prepared {
         let file = Arc::new(tempfile::tempfile().unwrap());
         let name = String::new();
-        Prepared { name, len, file }
+        Prepared {
+            name,
+            len,
+            file,
+            is_adopted: false,
+        }
     }
 
     /// Puts the jobs into a segment with much garbage, and begins another one.

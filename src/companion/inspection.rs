@@ -95,6 +95,7 @@ impl Inspection {
             names,
             segments,
             obsolete,
+            unbegun,
             flaws,
         } = &self.survey;
         refuse(flaws, tell);
@@ -102,6 +103,9 @@ impl Inspection {
         obsolete.for_each(|found| tell(not_needed(&found.name())));
         for (index, found) in segments.iter().enumerate() {
             read_segment(found, segments.get(index + 1), tell)?;
+        }
+        if let Some(found) = unbegun {
+            tell(never_finished(&place(found, 0), found.len));
         }
         let files = TheirFiles::of(&self.storage, names, self.has_log())?;
         refuse(&files.flaws, tell);
@@ -125,6 +129,16 @@ fn not_needed(file: &str) -> Finding {
     Finding::Note(format!("{file}: not needed any more, and not read"))
 }
 
+fn place(found: &Found, offset: u64) -> String {
+    format!("{} at offset {offset}", found.name())
+}
+
+fn never_finished(place: &str, bytes: u64) -> Finding {
+    Finding::Note(format!(
+        "{place}: {bytes} bytes were never finished: a server drops them"
+    ))
+}
+
 /// Reports why no server starts, except for what is reported where it is read.
 fn refuse(flaws: &[Error], tell: &mut Tell) {
     let others = flaws
@@ -146,9 +160,8 @@ fn read_segment(found: &Found, next: Option<&Found>, tell: &mut Tell) -> Result<
         name: found.name(),
         offset,
     };
-    let place = |offset| format!("{} at offset {offset}", found.name());
     let unreadable = |offset, bytes, flaw: &str| {
-        let place = place(offset);
+        let place = place(found, offset);
         Finding::Flaw(format!("{place}: {bytes} bytes cannot be read: {flaw}"))
     };
     if let Err(flaw) = found.header {
@@ -179,10 +192,7 @@ fn read_segment(found: &Found, next: Option<&Found>, tell: &mut Tell) -> Result<
                 "the file ends within a record".to_owned()
             }
             Ok(End::Torn(bytes)) if next.is_none() => {
-                let place = place(from);
-                tell(Finding::Note(format!(
-                    "{place}: {bytes} bytes were never finished: a server drops them"
-                )));
+                tell(never_finished(&place(found, from), bytes));
                 return Ok(());
             }
             Ok(End::Torn(_)) => "what was begun there was not finished".to_owned(),

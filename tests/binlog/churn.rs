@@ -7,6 +7,7 @@ use beanpole::protocol::JobId;
 use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 const SIZE: u64 = 64 << 10;
 const SHORT_SIZE: u64 = 16 << 10;
@@ -356,4 +357,26 @@ fn a_start_on_a_full_disk_admits_puts_as_soon_as_before() {
             assert!(after <= before || next > size && after < 15);
         }
     }
+}
+
+/// A sync may take seconds, and all clients wait for it.
+#[test]
+fn where_replies_wait_for_no_sync_a_new_segment_makes_them_wait_for_one() {
+    let (disk, syncs) = (Disk::default(), Arc::new(AtomicU64::new(0)));
+    let every = SyncMode::Every(Duration::from_millis(50));
+    let mut server = Server::new(start_with(&disk, every, SHORT_SIZE).unwrap());
+    let counted = syncs.clone();
+    disk.watch(Arc::new(move |_, operation| {
+        counted.fetch_add(operation.starts_with("sync").into(), Ordering::Relaxed);
+    }));
+    let random = &mut Random::new(1);
+    let mut waited = 0;
+    while server.log.stats().current_index == 1 {
+        assert_eq!(waited, 0);
+        assert!(server.put(500, random));
+        let before = syncs.load(Ordering::Relaxed);
+        assert!(server.commit());
+        waited = syncs.load(Ordering::Relaxed) - before;
+    }
+    assert_eq!(waited, 1);
 }

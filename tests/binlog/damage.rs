@@ -10,7 +10,7 @@ use beanpole::engine::{Change, StoredJob};
 use beanpole::protocol::{Body, JobId};
 use std::io::ErrorKind;
 use std::ops::Range;
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 
 /// A log of several segments, in which each change is synced. It is closed in
 /// order, or not.
@@ -581,4 +581,69 @@ fn a_segment_of_an_earlier_version_is_named_and_left_alone() {
         nothing was changed; start the beanpoled that wrote it, and move its jobs with ";
     assert_refusal(&earlier, told);
     assert_eq!(earlier.contents("segment.1"), bytes);
+}
+
+/// With `-f 50`, its header and its name become durable with its first sync. A power cut before
+/// that may leave the name alone.
+#[test]
+fn a_newest_segment_without_header_is_damage_only_if_it_was_synced() {
+    let disk = Disk::default();
+    let mut server = Server::new(start_with(&disk, SyncMode::Never, SIZE).unwrap());
+    let random = &mut Random::new(1);
+    let mut before = Jobs::new();
+    while server.log.stats().current_index == 1 {
+        before = server.jobs.clone();
+        assert!(server.put(90, random) && server.commit());
+    }
+    let old = [&disk.contents("segment.1")[..300], &[0; 300]].concat();
+    let nothings = [vec![], vec![0; 4096], old];
+    for nothing in &nothings {
+        let cut = with(&disk, "segment.2", nothing);
+        let opened = open(&cut);
+        assert_eq!(opened.jobs, before);
+        let told = "removed segment.2: it had just begun, and none of its changes were ever synced";
+        assert_eq!(opened.notices, [told]);
+        assert!(open(&cut).notices.is_empty());
+    }
+    server.log.close().unwrap();
+    for nothing in &nothings {
+        let told = "segment.2 is damaged at offset 0: ";
+        assert_refusal(&with(&disk, "segment.2", nothing), told);
+    }
+}
+
+/// It has the number of the segment that begins there. If a power cut kept the new name alone,
+/// the segment before would end where that header says.
+#[test]
+fn a_header_that_an_earlier_process_has_left_is_replaced_before_its_file_is_a_segment() {
+    /// Puts until a segment is about to begin, and returns the disk at this moment.
+    fn at_a_rename(disk: &Disk) -> (Disk, Disk) {
+        let mut server = Server::open(disk);
+        let found = Arc::new(Mutex::new(None));
+        let kept = found.clone();
+        disk.watch(Arc::new(move |disk, operation| {
+            if operation == "rename" {
+                let (state, random) = (disk.state(), &mut Random::new(1));
+                let left = (state.kill(), state.cut(Survival::Nothing, random));
+                kept.lock().unwrap().get_or_insert(left);
+            }
+        }));
+        while found.lock().unwrap().is_none() {
+            let first = server.jobs.keys().next().copied();
+            first.into_iter().for_each(|id| server.delete(id));
+            assert!(server.put(400, &mut Random::new(1)) && server.commit());
+        }
+        found.lock().unwrap().take().unwrap()
+    }
+    let headers = |disk: &Disk| {
+        let names = disk.names().into_iter();
+        let starts = names.map(|name| disk.contents(&name)[..44].to_vec());
+        let headers = starts.filter(|start| start.starts_with(b"beanpole"));
+        headers.collect::<Vec<_>>()
+    };
+    let (killed, _) = at_a_rename(&Disk::default());
+    let left = headers(&killed);
+    let (seen, durable) = at_a_rename(&killed);
+    assert_eq!((left.len(), headers(&seen).len()), (2, 2));
+    assert!(headers(&seen) != left && headers(&durable) == headers(&seen));
 }
