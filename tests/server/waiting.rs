@@ -140,23 +140,6 @@ fn a_client_that_closes_while_it_waits_receives_no_job() {
 }
 
 #[test]
-fn a_job_is_ready_again_when_its_client_closes_in_the_middle_of_the_reply() {
-    let server = Server::start(["-z", "10000000"]);
-    let mut client = server.connect();
-    let body = vec![b'x'; 10_000_000];
-    let id = client.put(&body);
-    for _ in 0..3 {
-        let mut reader = server.connect();
-        reader.send("reserve\r\n");
-        reader.await_output();
-        reader.vanish();
-        let job = client.reserve();
-        assert!(job.id == id && job.body == body);
-        assert_eq!(client.ask(&format!("release {id} 0 0")), "RELEASED");
-    }
-}
-
-#[test]
 fn a_client_that_does_not_read_delays_no_other_client() {
     const MUCH: usize = 1 << 20;
     let server = Server::start(["-z", "1048576"]);

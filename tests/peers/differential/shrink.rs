@@ -2,7 +2,7 @@
 //! out parts as long as the servers still differ, in whatever way.
 
 use super::duel::{Duel, Verdict};
-use super::generate::{Action, Stream};
+use super::generate::Stream;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -40,20 +40,5 @@ pub fn smallest(servers: &[PathBuf; 2], mut stream: Stream) -> Option<Verdict> {
             part /= 2;
         }
     }
-    Some(simplify(servers, stream, best))
-}
-
-/// Gives each action its plainest form with which the servers still differ.
-fn simplify(servers: &[PathBuf; 2], mut stream: Stream, mut best: Verdict) -> Verdict {
-    for at in 0..stream.actions.len() {
-        let mut plainer = stream.clone();
-        if let Action::Send { segments, .. } = &mut plainer.actions[at] {
-            *segments = 1;
-            let verdict = Duel::fight(servers, &plainer, PATIENCE);
-            if verdict.difference.is_some() {
-                (stream, best) = (plainer, verdict);
-            }
-        }
-    }
-    best
+    Some(best)
 }
