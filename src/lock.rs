@@ -6,9 +6,10 @@
 //! and this one wakes the second when it has been scheduled; in between, running
 //! threads take the lock again and again. With hundreds of clients on few CPUs, a
 //! worker then sleeps for many such turns. Here each thread that releases the lock
-//! wakes a sleeper. With 512 clients that put, reserve and delete, on 2 CPUs that were busy,
-//! the slowest hundredth of replies took 11 ms, and with the standard library's mutex 61;
-//! with 64 now the one was faster and now the other.
+//! wakes a sleeper. Beside the mutex of the standard library, on 2 CPUs that were busy, 64
+//! clients that put, or wait for jobs, got 1.13 times as many replies, and the slowest
+//! hundredth of these took 3.6 and 3.1 ms where it took 5.6 and 6.0. With 512 clients that
+//! put, reserve and delete, it took 26 ms where it took 53, for a tenth fewer replies.
 //!
 //! And a worker with one command would wait for each worker with hundreds. So
 //! there are two ways to take this lock: a thread with bulk work checks whether
