@@ -40,8 +40,8 @@ const DRAINS: &str = "no new jobs are taken";
 type Failure = (Exit, String);
 
 /// The recovered jobs, the binlog that keeps them from now on, if there is one,
-/// the clock by which they were recovered, and how many connections there may be.
-type Recovered = (Engine, Option<Arc<Binlog>>, Clock, usize);
+/// the clock by which they were recovered, and the limits.
+type Recovered = (Engine, Option<Arc<Binlog>>, Clock, Limits);
 
 /// What the main thread waits for.
 enum Event {
@@ -98,13 +98,6 @@ fn serve(options: Options) -> Result<(), Failure> {
         privileges::become_user(user).map_err(|error| cannot_become(&user.name, error))?;
     }
     notify::send("STATUS=Recovering jobs");
-    let mut limits = Limits {
-        max_job_size: options.max_job_size,
-        max_connections: 0,
-        idle_timeout: options.idle_timeout,
-        segment_size: options.segment_size,
-        narrow_sockets: false,
-    };
     let (sender, events) = unbounded();
     let (signal_sender, recovery_sender) = (sender.clone(), sender.clone());
     // If sending fails, the main thread is ending the server.
@@ -123,7 +116,7 @@ fn serve(options: Options) -> Result<(), Failure> {
     };
     spawn("recovery", recover).map_err(cannot("recovering jobs"))?;
     let mut is_draining = false;
-    let (mut engine, binlog, clock, max_connections) = loop {
+    let (mut engine, binlog, clock, limits) = loop {
         match events.recv().expect("the signal thread never ends") {
             Event::Recovered(recovered) => break (*recovered)?,
             Event::Signal(SIGUSR1) => {
@@ -135,8 +128,6 @@ fn serve(options: Options) -> Result<(), Failure> {
         }
     };
     engine.outside.draining = is_draining;
-    limits.max_connections = max_connections;
-    limits.narrow_sockets = system::has_group_limit();
     if let Some(binlog) = &binlog {
         start_binlog_threads(binlog, sender).map_err(cannot("keeping jobs"))?;
     }
@@ -212,16 +203,22 @@ fn find_user(name: &str) -> Result<User, Failure> {
     }
 }
 
-/// How many connections to allow, and how much memory in bytes, with `None` for no
-/// limit: what the options ask for, or else what the system can have now without
-/// ending the server. The heap is told of it.
-fn allow(options: &Options) -> (usize, Option<u64>) {
+/// The limits, and how much memory to allow in bytes, with `None` for no limit: what the
+/// options ask for, or else what the system can have now without ending the server. The
+/// heap is told of it.
+fn allow(options: &Options) -> (Limits, Option<u64>) {
     let memory = system::memory();
-    let connections = max_connections(options, &memory);
-    let usual = memory.iter().map(|one| one.beside(connections)).min();
-    let max_memory = max_memory(options.max_memory, usual);
+    let limits = Limits {
+        max_job_size: options.max_job_size,
+        max_connections: max_connections(options, &memory),
+        idle_timeout: options.idle_timeout,
+        segment_size: options.segment_size,
+        narrow_sockets: system::has_group_limit(),
+    };
+    let beside = |one: &Memory| one.beside(limits.max_connections);
+    let max_memory = max_memory(options.max_memory, memory.iter().map(beside).min());
     beanpole::server::hold_in_heap(max_memory);
-    (connections, max_memory)
+    (limits, max_memory)
 }
 
 fn max_connections(options: &Options, memory: &[Memory]) -> usize {
@@ -288,9 +285,9 @@ fn open(options: &Options, mut clock: Clock) -> Result<Recovered, Failure> {
         keeps_changes: options.binlog.is_some(),
     };
     let Some(binlog) = &options.binlog else {
-        let (max_connections, max_memory) = allow(options);
+        let (limits, max_memory) = allow(options);
         let engine = Engine::new(config(max_memory), clock.now());
-        return Ok((engine, None, clock, max_connections));
+        return Ok((engine, None, clock, limits));
     };
     // A message that says how to repair the directory has a command to copy.
     let repair = format!("repair {} NEW", binlog.dir.display());
@@ -315,7 +312,7 @@ fn open(options: &Options, mut clock: Clock) -> Result<Recovered, Failure> {
     // while we waited for the lock.
     clock.set();
     // What was available before may have been the other server's.
-    let (max_connections, max_memory) = allow(options);
+    let (limits, max_memory) = allow(options);
     let mut engine = Engine::new(config(max_memory), clock.now());
     let opened = binlog::recovery::recover(storage, binlog.sync, binlog.segment_size, &mut engine)
         .map_err(unusable)?;
@@ -330,7 +327,7 @@ fn open(options: &Options, mut clock: Clock) -> Result<Recovered, Failure> {
     }
     let jobs = log::counted(engine.job_count() as u64, "job");
     log::info(format_args!("recovered {jobs}"));
-    Ok((engine, Some(opened.binlog), clock, max_connections))
+    Ok((engine, Some(opened.binlog), clock, limits))
 }
 
 /// Starts the binlog's threads: the committer, and the one that prepares segments.
