@@ -118,27 +118,6 @@ fn on_a_full_disk(disk: &Disk, random: &mut Random) -> Server {
     server
 }
 
-/// That of the newest segment, which has no name yet.
-#[test]
-fn a_rename_without_room_is_repeated_after_the_segment_has_given_back_its_end() {
-    const RENAMES: u32 = 4;
-    let (disk, random) = (Disk::default(), &mut Random::new(1));
-    let mut server = on_a_full_disk(&disk, random);
-    disk.watch(Arc::new(|disk, operation| {
-        if operation == "rename" && disk.failed().is_none() {
-            disk.fail_at(disk.operations() + 1, ErrorKind::StorageFull);
-            disk.fail_again(RENAMES - 1);
-        }
-    }));
-    while server.log.stats().current_index < 4 {
-        server.update(JobId(1), random);
-        assert!(server.commit(), "{:?}", server.log.failure());
-    }
-    server.log.flush_and_recycle().unwrap();
-    assert_eq!(server.log.stats().size, disk.used());
-    assert_eq!(open(&disk.state().kill()).jobs, server.jobs);
-}
-
 /// As on XFS, while another program takes each block that is given back.
 #[test]
 fn a_name_that_wants_many_blocks_at_once_gets_those_of_a_prepared_segment() {
