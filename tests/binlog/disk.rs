@@ -64,8 +64,6 @@ pub struct State {
     large: u64,
     /// What only copies of files still use.
     copies: u64,
-    /// Whether files are compressed, so zeros take no room.
-    compresses: bool,
     /// Whether the kernel can neither allocate blocks nor unshare them, nor forget what it
     /// has cached.
     lacks_calls: bool,
@@ -178,11 +176,6 @@ impl Disk {
         self.state().forbidden.insert(name.to_owned(), what);
     }
 
-    /// From now on files are compressed, and written to other blocks, as on JFFS2 and UBIFS.
-    pub fn compress(&self) {
-        self.state().compresses = true;
-    }
-
     /// From now on the kernel is one that lacks calls.
     pub fn lack_calls(&self) {
         self.state().lacks_calls = true;
@@ -278,13 +271,6 @@ impl Disk {
     }
 }
 
-/// What bytes take where blocks of zeros take nothing.
-fn compressed(bytes: &[u8]) -> u64 {
-    let blocks = bytes.chunks(BLOCK as usize);
-    let kept = blocks.filter(|block| block.iter().any(|byte| *byte != 0));
-    kept.count() as u64 * BLOCK
-}
-
 fn blocks(len: usize) -> u64 {
     (len as u64).next_multiple_of(BLOCK)
 }
@@ -353,7 +339,6 @@ impl State {
             pending_names: self.pending_names.clone(),
             capacity: self.capacity,
             copies: self.copies,
-            compresses: self.compresses,
             lacks_calls: self.lacks_calls,
             ..State::default()
         })))
@@ -430,12 +415,6 @@ impl State {
     /// ones are.)
     fn is_third(&self, index: usize) -> bool {
         (self.operations + index as u64).is_multiple_of(3)
-    }
-
-    /// An error if there is no room for a change of a name, which on a file system that
-    /// writes to other blocks needs one.
-    fn must_have_room_for_a_name(&self) -> io::Result<()> {
-        self.must_have_room(if self.compresses { BLOCK } else { 0 })
     }
 
     fn change_name(&mut self, change: NameChange) {
@@ -555,7 +534,6 @@ impl Storage for Disk {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
         state.must_have_descriptor()?;
-        state.must_have_room_for_a_name()?;
         state.files.push(Contents::default());
         let file = state.files.len() - 1;
         state.change_name(NameChange::Create(name.to_owned(), file));
@@ -571,7 +549,6 @@ impl Storage for Disk {
         if !state.names.contains_key(from) {
             return Err(io::ErrorKind::NotFound.into());
         }
-        state.must_have_room_for_a_name()?;
         state.change_name(NameChange::Rename(from.to_owned(), to.to_owned()));
         Ok(())
     }
@@ -610,25 +587,14 @@ impl Drop for Handle {
 impl Handle {
     fn change(&self, operation: &'static str, len: u64, change: Change) -> io::Result<()> {
         let mut state = self.0.begin(operation)?;
-        match &change {
-            Change::Write { bytes, .. } if state.compresses => {
-                // It goes to other blocks.
-                state.must_have_room(compressed(bytes))?;
-            }
-            _ if state.compresses => {}
-            _ => state.allocate(self.1, len)?,
-        }
+        state.allocate(self.1, len)?;
         if let Change::Write { offset, bytes } = &change {
             let (from, to) = (*offset as u64, (offset + bytes.len()) as u64);
             state.unshare(self.1, from / BLOCK..to.div_ceil(BLOCK))?;
         }
-        let compresses = state.compresses;
         let file = &mut state.files[self.1];
         change.apply(&mut file.live);
         file.pending.push(change);
-        if compresses {
-            file.allocated = compressed(&file.live);
-        }
         drop(state);
         self.0.tell("done");
         Ok(())
@@ -680,8 +646,8 @@ impl File for Handle {
 
     fn allocate(&self, len: u64, written: u64) -> io::Result<()> {
         let from = self.len()?;
-        let cannot = |state: &State| state.compresses || state.lacks_calls;
-        if cannot(&self.0.state()) {
+        let cannot = self.0.state().lacks_calls;
+        if cannot {
             let needed = len.saturating_sub(from) + LEFT_TO_COPY;
             self.0.state().must_have_room(needed)?;
             return write_noise(self, from, len);

@@ -232,36 +232,6 @@ fn each_reason_to_refuse_puts_is_reported_when_it_begins_and_when_it_ends() {
     assert!(events.recv().is_err(), "and that is all");
 }
 
-/// JFFS2 and UBIFS keep no room for zeros, and write each block to a new place.
-#[test]
-fn a_full_file_system_that_compresses_stops_puts_and_nothing_else() {
-    for capacity in [400 << 10, 1 << 20] {
-        let disk = Disk::default();
-        disk.compress();
-        disk.set_capacity(Some(capacity));
-        let open = || Server::new(start_with(&disk, SyncMode::Always, 8 * SIZE).unwrap());
-        let mut server = open();
-        let random = &mut Random::new(capacity);
-        for _ in 0..3 {
-            while server.put(random.below(900) as usize, random) {
-                assert!(server.commit(), "{:?}", server.log.failure());
-                server.log.flush_and_recycle().unwrap();
-            }
-            let ids: Vec<JobId> = server.jobs.keys().copied().collect();
-            assert!(ids.len() > 20, "{}", ids.len());
-            for id in ids {
-                match random.below(3) {
-                    0 => server.delete(id),
-                    _ => server.update(id, random),
-                }
-                assert!(server.commit(), "{:?}", server.log.failure());
-                server.log.flush_and_recycle().unwrap();
-            }
-        }
-        assert_eq!(open().jobs, server.jobs);
-    }
-}
-
 /// A copy by `cp -al` has the same files; and a file system without a journal may have
 /// renamed a file half when the power was cut.
 #[test]

@@ -132,16 +132,3 @@ fn no_command_of_the_companion_uses_another() {
         assert!(others.is_empty(), "{command} names {others:?}");
     }
 }
-
-#[test]
-fn every_module_path_in_a_source_is_found() {
-    let text = "
-        use crate::{one, two::{Two, self}, three::*};
-        // use crate::comment::Thing;
-        use super::sibling::f;
-        fn f() { crate::four::g(); }
-        #[cfg(test)]\nmod tests { use crate::tests::Only; }
-    ";
-    let expected = ["four", "one", "sibling", "three", "two"];
-    assert!(named_in(text, "crate::", "super::").iter().eq(expected));
-}
