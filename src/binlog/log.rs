@@ -456,16 +456,15 @@ pub(super) struct OpenSegment {
 }
 
 impl Writer {
-    /// A writer that continues at a place in a segment. The LSN of the file's first byte is
-    /// `start`. It is synced up to the place, unless it follows this segment `before`: then
-    /// nothing of it is.
+    /// A writer that continues at a place in a segment, of which so many bytes are synced. The
+    /// LSN of the file's first byte is `start`.
     pub fn new(
         place: Place,
         file: Arc<dyn File>,
+        synced: u64,
         Lsn(start): Lsn,
         before: Option<(Arc<dyn File>, Place)>,
     ) -> Writer {
-        let synced = before.as_ref().map_or(place.offset, |_| 0);
         let segment = OpenSegment {
             number: place.number,
             file_len: file.len().unwrap_or(0),
@@ -600,7 +599,7 @@ impl Writer {
         };
         let place = name_segment(&*binlog.storage, prepared, header, free_prepared)?;
         let before = (self.segment.file.clone(), self.place);
-        *self = Writer::new(place, prepared.file.clone(), self.lsn(), Some(before));
+        *self = Writer::new(place, prepared.file.clone(), 0, self.lsn(), Some(before));
         *binlog.segment() = self.segment.clone();
         Ok(())
     }

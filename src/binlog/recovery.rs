@@ -19,7 +19,7 @@ use super::log::{CommitQueue, Writer};
 use super::segment::{End, Found, Reader};
 use super::storage::{File, Storage, write_again, write_zeros};
 use super::tail::{BLOCK, Prepared, Tail};
-use super::{Binlog, Jobs, Lsn, Opened, SyncMode};
+use super::{Binlog, Failed, Jobs, Lsn, Opened, SyncMode};
 use crate::engine::{StoredJob, StoredPause};
 use crate::lock::ContendedMutex;
 use crate::protocol::{JobId, Seconds, TubeName};
@@ -74,6 +74,11 @@ pub fn recover(
     let binlog = if let Some((reader, file)) = newest {
         let binlog = opening.continue_log(live, &reader, file)?;
         import.rename_taken(&opening)?;
+        if !obsolete.is_empty() {
+            // The mark that says so may be the last record.
+            let end = binlog.tail().end;
+            binlog.sync_up_to(end).map_err(|Failed| binlog.error())?;
+        }
         opening.remove_obsolete(obsolete, |found| found.sound_header().map(drop));
         binlog
     } else {
@@ -244,7 +249,7 @@ impl Opening<'_> {
         let place = name_segment(storage, &first, &live.header(0), || false)?;
         let named = storage.sync();
         named.map_err(Error::on("sync the name of", segment_name(number)))?;
-        let writer = Writer::new(place, first.file, Lsn::START, None);
+        let writer = Writer::new(place, first.file, HEADER_LEN, Lsn::START, None);
         // As at any time, what fails here stops only puts.
         let second = prepare(storage, prepared_name(1), BLOCK, BLOCK);
         let adopted = Adopted {
@@ -264,7 +269,8 @@ impl Opening<'_> {
     ) -> Result<Binlog, Error> {
         let (found, end) = (newest.found, newest.offset);
         let on = |action| Error::on(action, found.name());
-        self.notices.extend(make_durable(newest, &*file)?);
+        let (synced, notice) = make_durable(newest, &*file, self.storage.is_shared())?;
+        self.notices.extend(notice);
         // Without room for all its blocks, the file ends with its records. (A copy of a
         // file may have holes, or share its blocks.)
         let has_blocks = file.unshare().and_then(|()| file.allocate(found.len, 0));
@@ -272,7 +278,7 @@ impl Opening<'_> {
             file.set_len(end).map_err(on("cut"))?;
             live.cut();
         }
-        let writer = Writer::new(found.place(end), file, Lsn::START, None);
+        let writer = Writer::new(found.place(end), file, synced, Lsn::START, None);
         let mut adopted = adopt(&*self.storage)?;
         let left = adopted.left.drain(..);
         self.notices.extend(left.map(|error| error.left_alone()));
@@ -436,8 +442,12 @@ type Newest<'a> = (Reader<'a>, Arc<dyn File>);
 
 /// Makes durable all that was read of the newest segment, before anything relies on it,
 /// and writes zeros over a torn tail: a record in it might become valid again, after other
-/// records. (Contents from an earlier use of the file are never valid.) Returns what the
-/// operator should know of that.
+/// records. (Contents from an earlier use of the file are never valid.) Returns up to where
+/// that is, and what the operator should know of it.
+///
+/// After an orderly end only a mark is not known to be synced. It repeats what is known, so
+/// nothing relies on it, and no client waits for it to be synced. (On shared storage another
+/// segment begins, after all of this one is synced.)
 ///
 /// A sync that failed may have left changes in the page cache that are not on the
 /// disk, and no later sync would write them. (They may be acknowledged: with `Every`
@@ -445,16 +455,27 @@ type Newest<'a> = (Reader<'a>, Arc<dyn File>);
 /// that is known to have succeeded is written again. In the same way the cache may have
 /// zeros where the disk has a torn tail. So what was written, and what follows it, is then
 /// read from the disk.
-fn make_durable(newest: &Reader, file: &dyn File) -> Result<Option<String>, Error> {
+fn make_durable(
+    newest: &Reader,
+    file: &dyn File,
+    is_shared: bool,
+) -> Result<(u64, Option<String>), Error> {
     let (found, end) = (newest.found, newest.offset);
     let on = |action| Error::on(action, found.name());
     // A copy-on-write file system may have no room for that. Then the disk must have
     // the same records as the cache.
-    has_room(write_again(file, newest.synced, end)).map_err(on("rewrite"))?;
+    let is_rewritten = has_room(write_again(file, newest.synced, end)).map_err(on("rewrite"))?;
+    let from = newest.synced.max(HEADER_LEN);
+    let mut reader = Reader::new(found, from, None)?;
+    let is_mark = matches!(reader.next_record()?, Some((_, Record::Mark(_))));
+    let was_closed = is_mark && reader.offset == end && reader.end()? == End::Whole;
+    if was_closed && is_rewritten && newest.synced >= HEADER_LEN && !is_shared {
+        return Ok((newest.synced, None));
+    }
     file.sync().map_err(on("sync"))?;
     file.forget().map_err(on("read"))?;
     let again = found.read_again()?;
-    let mut reader = Reader::new(found, newest.synced.max(HEADER_LEN), None)?;
+    let mut reader = Reader::new(found, from, None)?;
     while reader.next_record()?.is_some() {}
     // (On shared storage, another server may have written more since.)
     if again.header != found.header || reader.offset < end {
@@ -465,16 +486,17 @@ fn make_durable(newest: &Reader, file: &dyn File) -> Result<Option<String>, Erro
             let next = found.number.saturating_add(1);
             return Err(Error::missing(next, next, segment_name));
         }
-        End::Whole if reader.offset == end => return Ok(None),
+        End::Whole if reader.offset == end => return Ok((end, None)),
         End::Whole => reader.offset - end,
         End::Torn(bytes) => reader.offset - end + bytes,
     };
     let zeros = write_zeros(file, end, end + bytes).and_then(|()| file.sync());
     zeros.map_err(on("rewrite"))?;
-    Ok(Some(format!(
+    let notice = format!(
         "{}: dropped a torn tail of changes that were never synced: {bytes} bytes from offset {end} on",
         found.name()
-    )))
+    );
+    Ok((end, Some(notice)))
 }
 
 fn replay_record(record: Record, live: &mut LiveBytes, jobs: &mut dyn Jobs) {

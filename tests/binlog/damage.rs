@@ -647,3 +647,23 @@ fn a_header_that_an_earlier_process_has_left_is_replaced_before_its_file_is_a_se
     assert_eq!((left.len(), headers(&seen).len()), (2, 2));
     assert!(headers(&seen) != left && headers(&durable) == headers(&seen));
 }
+
+/// The first client waits for the syncs of a start.
+#[test]
+fn a_start_syncs_the_names_and_the_newest_segment_only_if_it_was_not_closed() {
+    for (closed, expected) in [
+        (true, vec!["sync names"]),
+        (false, vec!["sync names", "sync"]),
+    ] {
+        let (disk, ..) = log(closed);
+        let syncs = Arc::new(Mutex::new(Vec::new()));
+        let seen = syncs.clone();
+        disk.watch(Arc::new(move |_, operation| {
+            if operation.starts_with("sync") {
+                seen.lock().unwrap().push(operation);
+            }
+        }));
+        open(&disk);
+        assert_eq!(*syncs.lock().unwrap(), expected);
+    }
+}
