@@ -67,6 +67,10 @@ pub fn recover(
     if let Some(found) = unbegun {
         let name = found.name();
         opening.remove(&name)?;
+        // It would come back with the next power cut, and the segment before may have a torn
+        // end by then.
+        let removed = opening.storage.sync();
+        removed.map_err(Error::on("sync the removal of", &name))?;
         opening.notices.push(format!(
             "removed {name}: it had just begun, and none of its changes were ever synced"
         ));
@@ -164,7 +168,8 @@ impl Survey {
             next = number.checked_add(1);
             match found {
                 Ok(found) => segments.push(found),
-                Err(error) => flaws.push(error),
+                // It may say why the newest one has no header.
+                Err(error) => flaws.insert(0, error),
             }
         }
         // What could not be read comes first: it may be what says that nothing is missing.
