@@ -45,11 +45,15 @@ impl Engine {
     #[inline]
     pub fn tick(&mut self, now: Time) -> bool {
         self.now = now;
-        let is_due = self.wake_at().is_some_and(|at| at <= now);
+        let is_due = self.is_due();
         if is_due {
             self.do_what_is_due();
         }
         is_due
+    }
+
+    pub(super) fn is_due(&self) -> bool {
+        self.wake_at().is_some_and(|at| at <= self.now)
     }
 
     fn do_what_is_due(&mut self) {

@@ -47,7 +47,9 @@ impl Engine {
                 None => unreachable!("a request is under way"),
             },
         };
-        self.serve();
+        if self.is_due() {
+            self.serve();
+        }
         outcome
     }
 
