@@ -2,7 +2,6 @@
 
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
-use std::thread;
 use std::time::{Duration, Instant};
 use support::{Client, Folder, Server};
 
@@ -112,30 +111,6 @@ fn the_last_commands_of_a_half_closed_client_are_executed_while_it_holds_its_job
         next.expect("TIMED_OUT\r\n");
         assert_eq!(next.ask(&format!("kick-job {id}")), "KICKED");
         next.delete(id);
-    }
-}
-
-#[test]
-fn a_client_that_closes_while_it_waits_receives_no_job() {
-    let server = Server::start([]);
-    let mut client = server.connect();
-    for round in 0..200 {
-        let mut waiter = server.connect();
-        waiter.send("reserve\r\n");
-        server.await_stat("current-waiting", 1);
-        if round % 4 == 0 {
-            waiter.send("stats\r\n");
-        }
-        let id = thread::scope(|scope| {
-            scope.spawn(|| match round % 2 {
-                0 => waiter.vanish(),
-                _ => drop(waiter),
-            });
-            client.put("x")
-        });
-        assert_eq!(client.reserve().id, id);
-        client.delete(id);
-        server.await_stat("current-connections", 2);
     }
 }
 

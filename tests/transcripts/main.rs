@@ -63,18 +63,6 @@ fn beanstalkd_plays_every_transcript() {
     }
 }
 
-#[test]
-fn transcripts_are_numbered_without_gaps() {
-    for (index, story) in story::all().iter().enumerate() {
-        let number = format!("{:02}-", index + 1);
-        assert!(
-            story.name.starts_with(&number),
-            "{} should be number {number}",
-            story.name
-        );
-    }
-}
-
 /// Plays every story and every exchange of the manual page, each on a stage of
 /// its own, several at the same time.
 fn play_all<S: Stage>(side: Side, stage: impl Fn(&Story) -> S + Sync) {
