@@ -244,10 +244,12 @@ impl Binlog {
                     drop(tail);
                     self.recycle_or_remove(number, is_kept)
                 }
-                Work::Remove(index) => {
-                    let prepared = tail.prepared.swap_remove(index);
+                Work::Remove => {
+                    let surplus = tail.prepared.pop();
                     drop(tail);
-                    self.remove(prepared.name);
+                    surplus
+                        .into_iter()
+                        .for_each(|prepared| self.remove(prepared.name));
                     Ok(None)
                 }
                 Work::Resize(index) => {
@@ -282,7 +284,7 @@ impl Binlog {
         // find a segment that is shorter than it was.
         let synced = self.storage.sync();
         synced.map_err(Error::on("sync the name of", new_name.as_str()))?;
-        let reused = reuse(&*self.storage, &new_name);
+        let reused = reuse(&*self.storage, &new_name, false);
         if reused.is_err() {
             self.remove(new_name);
         }
@@ -436,11 +438,8 @@ pub(super) fn adopt(storage: &dyn Storage) -> Result<Adopted, Error> {
             continue;
         };
         adopted.last_slot = adopted.last_slot.max(slot);
-        match reuse(storage, &name) {
-            Ok(reused) => adopted.prepared.extend(reused.map(|prepared| Prepared {
-                is_adopted: true,
-                ..prepared
-            })),
+        match reuse(storage, &name, true) {
+            Ok(reused) => adopted.prepared.extend(reused),
             Err(error) => adopted.left.push(error),
         }
     }
@@ -450,7 +449,7 @@ pub(super) fn adopt(storage: &dyn Storage) -> Result<Adopted, Error> {
 /// Opens a prepared segment whose contents are not needed, rounds it to whole blocks, and
 /// makes sure that it has room of its own. One without room, or with another name, is
 /// removed: `None`. Nothing is synced: that is done when a segment begins there.
-fn reuse(storage: &dyn Storage, name: &str) -> Result<Option<Prepared>, Error> {
+fn reuse(storage: &dyn Storage, name: &str, is_adopted: bool) -> Result<Option<Prepared>, Error> {
     let reuse = || {
         let file = storage.open(name)?;
         let found = file.len()?;
@@ -458,7 +457,7 @@ fn reuse(storage: &dyn Storage, name: &str) -> Result<Option<Prepared>, Error> {
             name: name.to_owned(),
             len: found - found % BLOCK,
             file,
-            is_adopted: false,
+            is_adopted,
         };
         // It may be a segment as well, if a file system has renamed it half, or part of a
         // copy (`cp -al`).

@@ -127,7 +127,7 @@ impl Survey {
     pub fn of(storage: &Arc<dyn Storage>) -> Result<Survey, Error> {
         let names = storage.list().map_err(Error::on("list", "the files"))?;
         let mut files = Found::all(storage, &names);
-        let unbegun = if is_unbegun(&files) && !storage.is_shared() {
+        let unbegun = if is_unbegun(&files)? && !storage.is_shared() {
             files.pop_last().and_then(|(_, newest)| newest.ok())
         } else {
             None
@@ -187,20 +187,24 @@ impl Survey {
 /// Whether the newest of these segments was never synced: it has no header, and the one before,
 /// all of which was synced, does not say that another one has begun. (If it does say so, the
 /// header is damaged.) Nothing in it was promised to outlive a power cut.
-fn is_unbegun(files: &BTreeMap<u32, Result<Found, Error>>) -> bool {
+fn is_unbegun(files: &BTreeMap<u32, Result<Found, Error>>) -> Result<bool, Error> {
     let mut from_newest = files.values().rev();
     let (Some(Ok(newest)), Some(Ok(before))) = (from_newest.next(), from_newest.next()) else {
-        return false;
+        return Ok(false);
     };
+    let follows = before.header.is_ok() && before.number + 1 == newest.number;
+    if newest.header.is_ok() || !follows {
+        return Ok(false);
+    }
     let ends_whole = || {
         let mut reader = Reader::new(before, HEADER_LEN, None)?;
         while reader.next_record()?.is_some() {}
         reader.end().map(|end| end == End::Whole)
     };
-    newest.header.is_err()
-        && before.header.is_ok()
-        && before.number + 1 == newest.number
-        && ends_whole().unwrap_or(false)
+    match ends_whole() {
+        Err(Error::Damaged { .. }) => Ok(false),
+        read => read,
+    }
 }
 
 /// The oldest segment that is needed, as this one says; `None` if it does not say.

@@ -136,13 +136,13 @@ pub(super) enum Step {
     Begin(Header, Prepared),
 }
 
-/// What the segments thread has to do next. Indices are those in `prepared`.
+/// What the segments thread has to do next. The index is that in `prepared`.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Work {
     /// Make the oldest obsolete segment a prepared one, or remove it.
     Obsolete { is_kept: bool },
-    /// Remove a prepared segment.
-    Remove(usize),
+    /// Remove the last prepared segment.
+    Remove,
     /// Give a prepared segment its full length.
     Resize(usize),
     /// Prepare another segment.
@@ -624,7 +624,7 @@ impl Tail {
         }
         let others = (0..count).filter(|&index| self.prepared[index].len != self.segment_len);
         match others.max_by_key(|&index| self.prepared[index].len) {
-            _ if count > LEFT_BY_PUT + 1 => Some(Work::Remove(count - 1)),
+            _ if count > LEFT_BY_PUT + 1 => Some(Work::Remove),
             _ if is_new => None,
             Some(index) => Some(Work::Resize(index)),
             None if count < LEFT_BY_PUT + usize::from(is_wanted) => Some(Work::Prepare),
@@ -877,7 +877,7 @@ mod tests {
         while let Some(work) = tail.next_work(tail.end) {
             match work {
                 Work::Obsolete { .. } => drop(tail.obsolete.pop_front()),
-                Work::Remove(index) => drop(tail.prepared.remove(index)),
+                Work::Remove => drop(tail.prepared.pop()),
                 Work::Resize(index) => tail.prepared[index].len = BLOCK,
                 Work::Prepare => tail.prepared.push(prepared(BLOCK)),
             }
@@ -897,7 +897,7 @@ mod tests {
         let mut waited_for = tail(&[BLOCK; 2]);
         waited_for.waiting = 1;
         assert_eq!(works(&mut waited_for), [Work::Prepare]);
-        assert_eq!(works(&mut tail(&[BLOCK; 4])), [Work::Remove(3)]);
+        assert_eq!(works(&mut tail(&[BLOCK; 4])), [Work::Remove]);
     }
 
     /// Others than the ones of a full length are left by a start with another `-s`, and on a
