@@ -159,7 +159,7 @@ impl Plan {
                 .then_some(NonZeroUsize::MIN.saturating_add(3)),
             max_connections: *random.choose(&[2, 10, 10, 10]),
             idle_timeout,
-            room: *random.choose(&[40, 300, 5000, 20000]),
+            room: *random.choose(&[40, 300, 5000, 100_000]),
             lives: {
                 let count = *random.choose(&[1, 1, 2, 2, 3, 4]);
                 let incident = |random: &mut Random| incident(random).filter(|_| is_shared);
@@ -210,7 +210,7 @@ impl Plan {
             });
         }
         try_with(&|plan| plan.max_jobs_per_tube = None);
-        try_with(&|plan| (plan.max_memory, plan.idle_timeout, plan.room) = (None, None, 20_000));
+        try_with(&|plan| (plan.max_memory, plan.idle_timeout, plan.room) = (None, None, 100_000));
         all.retain(|plan| plan != self);
         all
     }

@@ -23,7 +23,8 @@ const AWAITED_FOR: u64 = 5_000_000;
 /// How much memory a job takes besides its body, or less.
 const OVERHEAD: usize = 400;
 
-/// Commands that clients send together usually have shorter replies than this.
+/// Sockets that hold less may be filled by the replies to commands that clients send together;
+/// those that hold more are not.
 const NARROW: usize = 10_000;
 
 /// While all threads wait, nothing that can be done now is left undone.
