@@ -302,13 +302,15 @@ impl Server {
     pub fn sleeps(&self) -> io::Result<Option<u64>> {
         let mut sleeps = 0;
         for thread in fs::read_dir(format!("/proc/{}/task", self.pid()))? {
-            // One that ends meanwhile has no file, or one that cannot be read.
+            // One that ends meanwhile has no file, or one that cannot be read, or is a zombie for
+            // a moment. The first one stays a zombie when the process has ended.
             let Ok(status) = fs::read_to_string(thread?.path().join("status")) else {
                 return Ok(None);
             };
+            let is_first = field(&status, "Pid") == field(&status, "Tgid");
             match field(&status, "State").as_bytes()[0] {
                 b'S' => {}
-                b'Z' => return Err(io::Error::other("the server has ended")),
+                b'Z' if is_first => return Err(io::Error::other("the server has ended")),
                 _ => return Ok(None),
             }
             let times = field(&status, "voluntary_ctxt_switches").parse::<u64>();
@@ -321,8 +323,7 @@ impl Server {
     /// have ended.
     pub fn cpu_time(&self) -> Duration {
         let clock = ClockId::pid_cpu_clock_id(self.pid());
-        let time = clock.and_then(ClockId::now).expect("it still runs");
-        time.into()
+        clock.and_then(ClockId::now).expect("it still runs").into()
     }
 }
 
