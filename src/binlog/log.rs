@@ -315,12 +315,10 @@ impl Binlog {
     fn sync_written(&self, lsn: Lsn) -> Result<(), Failed> {
         let segment = self.segment();
         self.check_failure()?;
-        let synced_to = segment.synced_to.load(Ordering::Acquire);
-        if synced_to < lsn.0 {
+        if segment.synced_to.load(Ordering::Acquire) < lsn.0 {
             let on_sync = Error::on("sync", segment_name(segment.number));
             let mut synced = segment.file.sync();
-            let before = segment.before.as_ref();
-            let before = before.filter(|_| synced_to == segment.start);
+            let before = locked(segment.before.lock()).take();
             if before.is_some() {
                 synced = synced.and_then(|()| self.storage.sync());
             }
@@ -328,7 +326,7 @@ impl Binlog {
             found.map_err(|error| self.fail(on_sync(error)))?;
             if let Some((file, end)) = before {
                 // No job relies on this, so it may fail.
-                file.write_at(&Frame::continued(*end), end.offset).ok();
+                file.write_at(&Frame::continued(end), end.offset).ok();
             }
             segment.synced_to.store(lsn.0, Ordering::Release);
         }
@@ -450,9 +448,9 @@ pub(super) struct OpenSegment {
     start: u64,
     /// Changed by the thread that syncs.
     synced_to: AtomicU64,
-    /// The segment before, if this process has begun this one: its file, and where its
-    /// records end.
-    before: Option<(Arc<dyn File>, Place)>,
+    /// The segment before, until the first sync of this one, if this process has begun it: its
+    /// file, and where its records end. (Longer, a removed file would keep its room.)
+    before: Mutex<Option<(Arc<dyn File>, Place)>>,
 }
 
 impl Writer {
@@ -471,7 +469,7 @@ impl Writer {
             file,
             start,
             synced_to: AtomicU64::new(start + synced),
-            before,
+            before: Mutex::new(before),
         };
         Writer {
             segment: Arc::new(segment),
@@ -735,6 +733,19 @@ mod tests {
         let mut found = [0];
         writer.segment.file.read_at(&mut found, offset).unwrap();
         assert_eq!(found, [1]);
+    }
+
+    /// A removed file that is open takes as much of the disk as before.
+    #[test]
+    fn the_segment_before_is_closed_when_the_next_one_is_synced() {
+        let (_directory, binlog, jobs) = log(SyncMode::Always);
+        let before = Arc::downgrade(&binlog.segment().file);
+        while binlog.segment().number == 1 {
+            binlog.append(&[Change::Put(JobId(1))], &jobs);
+            let end = binlog.tail().end;
+            binlog.commit(end).unwrap();
+        }
+        assert!(before.upgrade().is_none());
     }
 
     #[test]
