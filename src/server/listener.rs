@@ -30,6 +30,14 @@ const PROBES: u32 = 3;
 /// doubles this, for what it needs beside the data.)
 const NARROW: usize = 4 << 10;
 
+/// How many clients wait at most until they are accepted: as many as the kernel allows. A
+/// C library's own number may be no more than 128, and then a client of a Unix socket that
+/// does not block gets EAGAIN instead.
+#[cfg(any(target_os = "linux", target_os = "freebsd"))]
+const QUEUE: Backlog = Backlog::MAXALLOWABLE;
+#[cfg(not(any(target_os = "linux", target_os = "freebsd")))]
+const QUEUE: Backlog = Backlog::MAXCONN;
+
 /// An address to listen on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
@@ -196,7 +204,7 @@ impl Listener {
         if narrow {
             setsockopt(&self.socket, sockopt::RcvBuf, &NARROW)?;
         }
-        listen(&self.socket, Backlog::MAXCONN)?;
+        listen(&self.socket, QUEUE)?;
         // Accepting must not block if the client has disconnected again.
         fcntl(&self.socket, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
         Ok(())
@@ -259,6 +267,7 @@ fn service_port(list: &str, service: &str) -> Option<u16> {
 mod tests {
     use super::*;
     use crate::sys;
+    use nix::sys::socket::connect;
     use std::net::{TcpListener, TcpStream, UdpSocket};
     use std::os::fd::AsFd;
     use std::os::unix::net::UnixDatagram;
@@ -310,6 +319,23 @@ mod tests {
             Ok(PROBE_SECONDS)
         );
         assert_eq!(getsockopt(&ours, sockopt::TcpKeepCount), Ok(PROBES));
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn more_clients_wait_to_be_accepted_than_the_c_library_thinks_of() {
+        let socket = new_socket(AddressFamily::Unix).expect("a socket");
+        bind(socket.as_raw_fd(), &UnixAddr::new_unnamed()).expect("a free name");
+        let address = getsockname::<UnixAddr>(socket.as_raw_fd()).expect("this name");
+        let listener = Listener::on(socket).expect("a Unix socket");
+        listener.listen(false).expect("a free address");
+        let client = || {
+            let client = new_socket(AddressFamily::Unix)?;
+            fcntl(&client, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+            connect(client.as_raw_fd(), &address).map(|()| client)
+        };
+        let waiting: Result<Vec<OwnedFd>, _> = (0..200).map(|_| client()).collect();
+        waiting.expect("room in the queue");
     }
 
     #[test]

@@ -55,10 +55,11 @@ class Client:
     def __init__(self, place, receives=None):
         is_port = isinstance(place, int)
         self.socket = socket.socket(socket.AF_INET if is_port else socket.AF_UNIX)
-        self.socket.settimeout(60)
         if receives:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receives)
+        # With a time limit, Python does not wait in the queue of a Unix socket.
         self.socket.connect(("127.0.0.1", place) if is_port else place)
+        self.socket.settimeout(60)
         self.replies = self.socket.makefile("rb")
 
     def send(self, data):
