@@ -8,11 +8,13 @@
 
 use crate::failure::Outcome;
 use crate::remote::finder::{MOST, connections, first, near};
-use crate::remote::tubes::is_large;
+use crate::remote::tubes::{growth, is_large};
 use crate::remote::{Client, Facts, JobFacts, State, Tube};
 use crate::text::{NAMED, jobs, listed, span};
 use beanpole::protocol::{JobId, Key, TubeName};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::thread;
+use std::time::Duration;
 
 /// A kind of trouble.
 pub struct Kind {
@@ -329,6 +331,9 @@ impl Refusal {
     }
 }
 
+/// How long it is looked who puts jobs into a tube.
+const A_MOMENT: Duration = Duration::from_millis(200);
+
 /// About how many jobs the sentences ask.
 const SOME: usize = 100;
 
@@ -356,7 +361,7 @@ pub fn sentences(client: &mut Client, name: &TubeName, tube: &Tube) -> Outcome<V
     let mut tube = tube.clone();
     tube.look_at(next.iter().chain(&held));
     let from = match tube.growth {
-        Some(rate) => producer(client, name, rate)?,
+        Some(_) => producer(client, name)?,
         None => String::new(),
     };
     let look = Look {
@@ -383,21 +388,32 @@ pub fn sentences(client: &mut Client, name: &TubeName, tube: &Tube) -> Outcome<V
     Ok(said)
 }
 
-/// Which connection puts most into a tube: more than half of the jobs by which the tube grows
-/// in a minute. What is known of each connection is how many jobs it has put since it came.
-fn producer(client: &mut Client, tube: &TubeName, rate: u64) -> Outcome<String> {
-    let Some(all) = connections(client)? else {
+/// Which connection puts most into a tube: more than half of what is put there in a moment.
+/// The server counts what a connection has put since it came, so this takes two looks.
+fn producer(client: &mut Client, tube: &TubeName) -> Outcome<String> {
+    let Some(before) = connections(client)? else {
         return Ok("from whom, this server does not tell".into());
     };
-    let of_it = all.iter().filter(|one| one.text("tube") == tube.as_str());
+    let had: HashMap<_, _> = (before.iter())
+        .map(|one| (one.text("id"), one.number("puts")))
+        .collect();
+    let mut total = || {
+        let facts = client.tube_stats(tube)?;
+        Outcome::Ok(facts.map_or(0, |facts| facts.number("total-jobs")))
+    };
+    let begun = total()?;
+    thread::sleep(A_MOMENT);
+    let all = growth(begun, total()?);
+    let after = connections(client)?.unwrap_or_default();
+    let of_it = after.iter().filter(|one| one.text("tube") == tube.as_str());
     let puts = of_it.map(|one| {
-        let minutely = one.number("puts").saturating_mul(60) / one.number("age").max(1);
-        (minutely, one.text("address"))
+        let had = had.get(one.text("id")).copied().unwrap_or(0);
+        (growth(had, one.number("puts")), one.text("address"))
     });
-    let most = puts.max().filter(|(puts, _)| puts.saturating_mul(2) > rate);
+    let most = puts.max().filter(|(puts, _)| puts.saturating_mul(2) > all);
     Ok(match most {
-        Some((_, address)) => format!("most of them come from {address}"),
-        None => "no one connection puts most of them".into(),
+        Some((1.., address)) => format!("most of them come from {address}"),
+        _ => "no one connection puts most of them".into(),
     })
 }
 
