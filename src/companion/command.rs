@@ -21,13 +21,20 @@ use std::fmt::Display;
 use std::process::ExitCode;
 use std::time::Duration;
 
+/// Which servers a command asks.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Asks {
+    Nobody,
+    One,
+    /// All that are named, or the first one that serves.
+    Many,
+    /// It is done to several servers, one after the other.
+    Each,
+}
+
 /// A command: its fields are its options and operands.
 pub trait Run: Args {
-    /// Whether it takes several servers: to ask all of them, or the first one
-    /// that serves.
-    const MANY_SERVERS: bool = false;
-    /// Whether it is done to several servers, one after the other.
-    const EACH_SERVER: bool = false;
+    const ASKS: Asks = Asks::One;
 
     fn run(self, invocation: &Invocation) -> Outcome;
 
@@ -42,8 +49,7 @@ pub struct Entry {
     pub name: &'static str,
     /// One line of help.
     about: &'static str,
-    pub many_servers: bool,
-    pub each_server: bool,
+    pub asks: Asks,
     options: fn(clap::Command) -> clap::Command,
     pub run: fn(&ArgMatches, &Invocation) -> Outcome,
     pub exit_code: fn(&Failure) -> ExitCode,
@@ -54,8 +60,7 @@ impl Entry {
         Entry {
             name,
             about,
-            many_servers: C::MANY_SERVERS,
-            each_server: C::EACH_SERVER,
+            asks: C::ASKS,
             options: C::augment_args,
             run: |matches, invocation| match C::from_arg_matches(matches) {
                 Ok(command) => command.run(invocation),
@@ -174,7 +179,7 @@ impl Tubes {
 
 /// One run of a command: what the command line says.
 pub struct Invocation {
-    /// The servers that were named, at least one.
+    /// The servers that were named, at least one; none if nobody is asked.
     pub servers: Vec<Server>,
     /// How long a server may be silent before we give up.
     pub patience: Duration,

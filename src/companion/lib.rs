@@ -50,7 +50,7 @@ use clap::builder::PossibleValuesParser;
 use clap::error::ErrorKind;
 use clap::{ArgMatches, Args, ValueEnum};
 use clap_complete::Shell;
-use command::{Entry, Invocation, Run, last_of, program, said};
+use command::{Asks, Entry, Invocation, Run, last_of, program, said};
 use commands::{
     binlog, change, check, console, dump, ls, metrics, put, raw, reserve, statistics, top, why,
     work,
@@ -112,6 +112,8 @@ struct Completion {
 }
 
 impl Run for Completion {
+    const ASKS: Asks = Asks::Nobody;
+
     fn run(self, _: &Invocation) -> Outcome {
         let (mut program, mut script) = (program(commands()), Vec::new());
         let shell = Shell::from_str(&self.shell, false).map_err(Failure::Usage)?;
@@ -170,15 +172,16 @@ fn run_named(arguments: &[OsString]) -> Outcome {
     // A command with another --timeout has none of these.
     let told = [matches, &before].map(|matches| matches.try_get_one::<Duration>("patience"));
     let patience = told.into_iter().find_map(|given| given.ok().flatten());
-    if servers.is_empty() {
+    if servers.is_empty() && command.asks != Asks::Nobody {
         servers = usual_servers()?;
     }
     let patience = patience.copied().unwrap_or(PATIENCE);
-    if servers.len() > 1 && command.each_server {
-        return on_each(command, matches, &servers, patience);
-    }
-    if servers.len() > 1 && !command.many_servers {
-        return Failure::usage("it asks one server: give one address");
+    match command.asks {
+        Asks::Each if servers.len() > 1 => return on_each(command, matches, &servers, patience),
+        Asks::One if servers.len() > 1 => {
+            return Failure::usage("it asks one server: give one address");
+        }
+        _ => {}
     }
     if CHANGING.iter().any(|changing| changing.name == name) {
         servers.iter().for_each(warn_of);

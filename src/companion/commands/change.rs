@@ -2,7 +2,7 @@
 //! `kick`, `move`, `edit` and `pause`.
 //! Which jobs these are, [`Jobs`] says.
 
-use crate::command::{INPUT, Invocation, Run, Sure, Tubes, word};
+use crate::command::{Asks, INPUT, Invocation, Run, Sure, Tubes, word};
 use crate::failure::{Failure, Outcome, Status};
 use crate::remote::act::{complain_of_each, kick_some};
 use crate::remote::address::warn_of;
@@ -24,7 +24,7 @@ pub struct Delete {
 }
 
 impl Run for Delete {
-    const EACH_SERVER: bool = true;
+    const ASKS: Asks = Asks::Each;
 
     fn run(self, invocation: &Invocation) -> Outcome {
         self.jobs.act(invocation, Act::Delete)
@@ -38,7 +38,7 @@ pub struct KickJob {
 }
 
 impl Run for KickJob {
-    const EACH_SERVER: bool = true;
+    const ASKS: Asks = Asks::Each;
 
     fn run(self, invocation: &Invocation) -> Outcome {
         self.jobs.act(invocation, Act::Kick)
@@ -55,7 +55,7 @@ pub struct Bury {
 }
 
 impl Run for Bury {
-    const EACH_SERVER: bool = true;
+    const ASKS: Asks = Asks::Each;
 
     fn run(self, invocation: &Invocation) -> Outcome {
         self.jobs.act(invocation, Act::Bury(self.priority))
@@ -75,7 +75,7 @@ pub struct Release {
 }
 
 impl Run for Release {
-    const EACH_SERVER: bool = true;
+    const ASKS: Asks = Asks::Each;
 
     fn run(self, invocation: &Invocation) -> Outcome {
         let act = Act::Release(self.priority, self.delay.unwrap_or(Seconds(0)));
@@ -106,7 +106,7 @@ fn count(text: &str) -> Result<Count, String> {
 }
 
 impl Run for Kick {
-    const EACH_SERVER: bool = true;
+    const ASKS: Asks = Asks::Each;
 
     fn run(self, invocation: &Invocation) -> Outcome {
         let mut client = invocation.connect()?;
@@ -140,7 +140,7 @@ pub struct Pause {
 }
 
 impl Run for Pause {
-    const EACH_SERVER: bool = true;
+    const ASKS: Asks = Asks::Each;
 
     fn run(self, invocation: &Invocation) -> Outcome {
         let patterns = self.tubes.patterns();

@@ -6,7 +6,7 @@
 //! or of the oldest job: whatever keeps ready jobs from being done, the age of the next one
 //! grows, and `why` names the reason.
 
-use crate::command::{Invocation, Run};
+use crate::command::{Asks, Invocation, Run};
 use crate::failure::{Failure, Outcome, Status};
 use crate::remote::client::{PATIENCE, ask_all};
 use crate::remote::trouble::is_full;
@@ -174,7 +174,7 @@ impl Reading {
 }
 
 impl Run for Check {
-    const MANY_SERVERS: bool = true;
+    const ASKS: Asks = Asks::Many;
 
     fn exit_code(failure: &Failure) -> ExitCode {
         Level::of(failure).exit_code()

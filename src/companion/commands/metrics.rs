@@ -5,7 +5,7 @@
 //! the rule. `beanstalk_up` says whether a server answers; if it does not, this is its
 //! only metric.
 
-use crate::command::{Invocation, Run, last_of};
+use crate::command::{Asks, Invocation, Run, last_of};
 use crate::failure::{Failure, Outcome};
 use crate::http::{self, Answer, Request};
 use crate::remote::client::ask_all;
@@ -44,7 +44,7 @@ pub struct Metrics {
 }
 
 impl Run for Metrics {
-    const MANY_SERVERS: bool = true;
+    const ASKS: Asks = Asks::Many;
 
     fn run(mut self, invocation: &Invocation) -> Outcome {
         let (listen, hosts) = (self.listen.take(), std::mem::take(&mut self.hosts));

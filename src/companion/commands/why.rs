@@ -1,6 +1,6 @@
 //! `why`: says in sentences for people what keeps jobs from being done.
 
-use crate::command::{Invocation, Run, Tubes};
+use crate::command::{Asks, Invocation, Run, Tubes};
 use crate::failure::{Failure, Outcome, Status};
 use crate::remote::trouble::sentences;
 use crate::remote::{Client, Facts, Known, Patterns, Refusal};
@@ -37,7 +37,7 @@ struct TubeTold {
 }
 
 impl Run for Why {
-    const MANY_SERVERS: bool = true;
+    const ASKS: Asks = Asks::Many;
 
     fn run(self, invocation: &Invocation) -> Outcome {
         let patterns = self.tubes.patterns();
