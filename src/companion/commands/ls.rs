@@ -3,11 +3,10 @@
 
 use crate::command::{Invocation, Run, Tubes, ids};
 use crate::failure::{Outcome, Status};
-use crate::remote::client::job;
 use crate::remote::facts::FREE;
 use crate::remote::finder::each_body;
 use crate::remote::form::{Bodies, job_line, job_titles, job_to_json};
-use crate::remote::{Scope, State};
+use crate::remote::{Reply, Scope, State};
 use crate::selection::{Conditions, state};
 use crate::text::output::{Output, complain, width};
 use crate::values::parse;
@@ -99,8 +98,7 @@ impl Run for Peek {
         }
         let (mut output, mut all) = (Output::new(), true);
         for line in lines {
-            let reply = client.call(&line)?;
-            let Some(mut job) = job(&line, reply)? else {
+            let Some(mut job) = client.ask(&line, Reply::job)? else {
                 all = false;
                 if let Some(id) = line.strip_prefix("peek ") {
                     complain!("there is no job {id}");

@@ -171,10 +171,10 @@ impl Puts {
                     complain!("{origin}: job {id} has the key: {state}");
                 }
                 Reply::Inserted(_) | Reply::InsertedBefore(..) => {}
-                Reply::Buried(Some(id)) => {
+                Reply::Buried(id) => {
                     complain!("{origin}: the server was short of memory and buried job {id}");
                 }
-                Reply::JobTooBig => {
+                Reply::Refused("JOB_TOO_BIG") => {
                     self.all = false;
                     let (size, most) = (job.body.len(), self.writer.largest_body()?);
                     complain!(

@@ -11,7 +11,7 @@
 use crate::command::{Invocation, Run};
 use crate::failure::{Failure, Outcome, Status};
 use crate::remote::reply::LARGEST_DOCUMENT;
-use crate::remote::{Client, Event, RawReply};
+use crate::remote::{Client, Event, RawReply, Reply};
 use crate::signals::{Calls, SIGINT};
 use crate::text::{Output, output, print, shown};
 use beanpole::protocol::command::{Command, Put, parse};
@@ -53,11 +53,11 @@ impl Run for Raw {
             let body = put.map(|put| read_body(&line, put.size, &mut input));
             match exchange(&mut client, &line, body.transpose()?.as_deref(), &[]) {
                 Ok(Event::Reply(reply)) => {
-                    worst = match (worst, outcome_of(&reply.line)) {
+                    write(&mut output, &reply)?;
+                    worst = match (worst, outcome_of(reply)) {
                         (Ok(Status::Done), outcome) | (Ok(_), outcome @ Err(_)) => outcome,
                         (worst, _) => worst,
                     };
-                    write(&mut output, &reply)?;
                 }
                 // The server was told to close the connection.
                 Err(_) if line.starts_with(b"quit") => break,
@@ -72,14 +72,11 @@ impl Run for Raw {
     }
 }
 
-/// What the status says of a reply with this line.
-fn outcome_of(line: &[u8]) -> Outcome {
-    match line {
-        b"NOT_FOUND" | b"TIMED_OUT" | b"DEADLINE_SOON" | b"NOT_IGNORED" => Ok(Status::No),
-        b"BAD_FORMAT" | b"UNKNOWN_COMMAND" | b"EXPECTED_CRLF" | b"JOB_TOO_BIG" | b"DRAINING"
-        | b"OUT_OF_MEMORY" | b"INTERNAL_ERROR" => {
-            Failure::refused(format!("the server answered {}", shown(line, false)))
-        }
+/// What the status says of a reply.
+fn outcome_of(reply: RawReply) -> Outcome {
+    match reply.understand() {
+        Ok(Reply::No(_)) => Ok(Status::No),
+        Ok(Reply::Refused(word)) => Failure::refused(format!("the server answered {word}")),
         _ => Ok(Status::Done),
     }
 }

@@ -9,7 +9,7 @@ use crate::command::{Invocation, Run, Tubes};
 use crate::failure::{Failure, Outcome, Status};
 use crate::remote::act::send;
 use crate::remote::form::Bodies;
-use crate::remote::{Act, Client, Job, NewJob, Room, client};
+use crate::remote::{Act, Client, Job, NewJob, Reply, Room};
 use crate::text::output::{self, Output, complain};
 use crate::values::{Count, parse};
 use beanpole::protocol::{JobId, Seconds};
@@ -129,11 +129,11 @@ fn take(client: &mut Client, timeout: Option<Seconds>, most: usize) -> Outcome<V
     let until = wait.map(|wait| Instant::now() + Duration::from_secs(wait) + client.patience);
     client.queue(&line);
     let reply = client.reply_by(until)?;
-    let Some(first) = client::job(&line, reply)? else {
+    let Some(first) = reply.job(&line)? else {
         return Ok(Vec::new());
     };
     let others = std::iter::repeat_n((), most - 1);
-    let replies = client.all(others, |()| at_once.clone(), client::job)?;
+    let replies = client.all(others, |()| at_once.clone(), Reply::job)?;
     let others = replies.into_iter().filter_map(|(_, given)| given);
     Ok([first].into_iter().chain(others).collect())
 }

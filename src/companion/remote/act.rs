@@ -5,7 +5,6 @@
 //! the job by its id. This is possible in every state except 'reserved'.
 
 use crate::failure::{Failure, Outcome};
-use crate::remote::client::facts;
 use crate::remote::finder::MOST;
 use crate::remote::{Client, NewJob, Reply};
 use crate::signals::interrupts;
@@ -90,7 +89,7 @@ pub fn send(client: &mut Client, lines: impl Iterator<Item = (JobId, String)>) -
         // A job that cannot be reserved cannot be buried or released either.
         let is_done = match reply {
             Reply::Reserved(_) => true,
-            Reply::NotFound if line.starts_with("reserve-job") => true,
+            Reply::No(_) if line.starts_with("reserve-job") => true,
             other => other.is_done(line)?,
         };
         // Of several commands about a job, the first one that fails counts.
@@ -123,7 +122,7 @@ fn about(id: &JobId) -> String {
 
 /// Reports why a command could do nothing to these jobs.
 pub fn complain_of_each(client: &mut Client, ids: &[JobId]) -> Outcome<()> {
-    for (id, facts) in client.all(ids.iter().copied(), about, facts)? {
+    for (id, facts) in client.all(ids.iter().copied(), about, Reply::facts)? {
         let state = facts.as_ref().map(|facts| facts.text("state"));
         complain!("{}", why_not(id, state));
     }
@@ -190,7 +189,7 @@ impl Work for WhenFree {
                 client.each(left.clone(), line, |_, _, _| Ok(()))?;
             }
             sleep(AGAIN);
-            for (id, facts) in client.all(std::mem::take(&mut left), about, facts)? {
+            for (id, facts) in client.all(std::mem::take(&mut left), about, Reply::facts)? {
                 match facts {
                     None => gone.push(id),
                     // A job may be as it should be already; then it keeps its priority.
@@ -297,7 +296,7 @@ impl Task {
 pub fn kick_some(client: &mut Client, tube: &TubeName, bound: u32) -> Outcome<u32> {
     client.use_tube(tube)?;
     match client.call(format_args!("kick {bound}"))? {
-        Reply::Kicked(Some(count)) if count <= bound.into() => Ok(count as u32),
+        Reply::Kicked(count) if count <= bound.into() => Ok(count as u32),
         other => Err(Failure::unexpected(format_args!("kick {bound}"), &other)),
     }
 }

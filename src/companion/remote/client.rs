@@ -8,7 +8,7 @@
 
 use crate::failure::{Failure, Outcome, plain};
 use crate::remote::reply::{Bounds, LARGEST_DOCUMENT};
-use crate::remote::{Address, Facts, Job, JobFacts, RawReply, Reply, Server, facts};
+use crate::remote::{Address, Facts, JobFacts, RawReply, Reply, Server, facts};
 use crate::signals::timeout_until;
 use beanpole::protocol::{JobId, TubeName};
 use nix::poll::{PollFd, PollFlags, poll};
@@ -165,7 +165,7 @@ impl Client {
         let line = format!("list-tube-stats {} 1", u64::MAX);
         let is_extended = match self.call(&line)? {
             Reply::Ok(_) => true,
-            Reply::UnknownCommand => false,
+            Reply::Refused("UNKNOWN_COMMAND") => false,
             other => return Err(Failure::unexpected(line, &other)),
         };
         self.is_extended = Some(is_extended);
@@ -187,6 +187,16 @@ impl Client {
     pub fn call(&mut self, line: impl fmt::Display) -> Outcome<Reply> {
         self.queue(line);
         self.reply()
+    }
+
+    /// What the reply to a request of one line says, as `read` understands it.
+    pub fn ask<R>(
+        &mut self,
+        line: impl fmt::Display,
+        read: impl FnOnce(Reply, &str) -> Outcome<R>,
+    ) -> Outcome<R> {
+        let line = line.to_string();
+        read(self.call(&line)?, &line)
     }
 
     /// Waits for the next reply.
@@ -364,11 +374,11 @@ impl Client {
         &mut self,
         about: impl IntoIterator<Item = T>,
         line: impl Fn(&T) -> String,
-        read: impl Fn(&str, Reply) -> Outcome<R>,
+        read: impl Fn(Reply, &str) -> Outcome<R>,
     ) -> Outcome<Vec<(T, R)>> {
         let mut answers = Vec::new();
         self.each(about, line, |one, line, reply| {
-            answers.push((one, read(line, reply)?));
+            answers.push((one, read(reply, line)?));
             Ok(())
         })?;
         Ok(answers)
@@ -404,10 +414,10 @@ impl Client {
         self.queue("stats");
         self.queue("list-server-stats");
         let (told, more) = (self.reply()?, self.reply()?);
-        let mut told = read("stats", told, Facts::parse)?;
+        let mut told = told.read("stats", Facts::parse)?;
         // Other servers have no such command.
         if let Reply::Ok(_) = more {
-            let more = read("list-server-stats", more, Facts::parse)?;
+            let more = more.read("list-server-stats", Facts::parse)?;
             more.iter()
                 .for_each(|(key, value)| told.add_missing(key, value));
         }
@@ -426,8 +436,8 @@ impl Client {
         self.each(ids, line, |id, line, reply| {
             let told = match are_listed {
                 // If it does not exist, the list begins with the next one.
-                true => in_list(line, reply)?.0.into_iter().next(),
-                false => facts(line, reply)?,
+                true => reply.listed(line)?.0.into_iter().next(),
+                false => reply.facts(line)?,
             };
             let own = told.filter(|told| told.number("id") == id.0);
             found.extend(own.map_or(Ok(None), JobFacts::read)?);
@@ -443,9 +453,7 @@ impl Client {
 
     /// The statistics of a tube, if it exists.
     pub fn tube_stats(&mut self, tube: &TubeName) -> Outcome<Option<Facts>> {
-        let line = format!("stats-tube {tube}");
-        let reply = self.call(&line)?;
-        facts(&line, reply)
+        self.ask(format_args!("stats-tube {tube}"), Reply::facts)
     }
 
     /// The statistics of a tube; it is a failure if the tube does not exist.
@@ -459,7 +467,7 @@ impl Client {
         let document = std::mem::replace(&mut self.bounds.document, LARGEST_DOCUMENT);
         let reply = self.call("list-tubes");
         self.bounds.document = document;
-        let mut tubes = read("list-tubes", reply?, facts::tubes)?;
+        let mut tubes = reply?.read("list-tubes", facts::tubes)?;
         tubes.sort();
         Ok(tubes)
     }
@@ -478,42 +486,6 @@ pub fn ask_all<S: Sync, T: Send>(servers: &[S], ask: impl Fn(&S) -> T + Sync) ->
             .map(|asked| asked.join().expect("a question does not panic"))
             .collect()
     })
-}
-
-/// What is in the document that this reply has.
-fn read<T>(
-    asked: &str,
-    reply: Reply,
-    parse: impl FnOnce(&[u8]) -> Result<T, String>,
-) -> Outcome<T> {
-    match reply {
-        Reply::Ok(document) => {
-            parse(&document).map_err(|reason| Failure::Unreachable(format!("{asked}: {reason}")))
-        }
-        other => Err(Failure::unexpected(asked, &other)),
-    }
-}
-
-/// The dictionary in a reply; `None` for `NOT_FOUND`.
-pub fn facts(asked: &str, reply: Reply) -> Outcome<Option<Facts>> {
-    match reply {
-        Reply::NotFound => Ok(None),
-        reply => read(asked, reply, Facts::parse).map(Some),
-    }
-}
-
-/// What the server lists in this reply, and the number from which to go on.
-pub fn in_list(asked: &str, reply: Reply) -> Outcome<(Vec<Facts>, Option<u64>)> {
-    read(asked, reply, facts::list)
-}
-
-/// The job in a reply; `None` if there is none.
-pub fn job(asked: &str, reply: Reply) -> Outcome<Option<Job>> {
-    match reply {
-        Reply::Found(job) | Reply::Reserved(job) => Ok(Some(job)),
-        Reply::NotFound | Reply::TimedOut | Reply::DeadlineSoon => Ok(None),
-        other => Err(Failure::unexpected(asked, &other)),
-    }
 }
 
 /// Whether an operation that ended with this error may simply be tried again.

@@ -2,7 +2,7 @@
 
 use crate::failure::{Failure, Outcome};
 use crate::remote::finder;
-use crate::remote::{Client, Facts};
+use crate::remote::{Client, Facts, Reply};
 use crate::text::{row, span};
 use std::cmp::Reverse;
 
@@ -39,8 +39,7 @@ pub fn sorted(client: &mut Client, by: Option<&str>) -> Outcome<Vec<Facts>> {
 
 /// Has the server end this connection. Returns false if there is none.
 pub fn close(client: &mut Client, id: u64) -> Outcome<bool> {
-    let line = format!("close-connection {id}");
-    client.call(&line)?.is_done(line)
+    client.ask(format_args!("close-connection {id}"), Reply::is_done)
 }
 
 /// The titles of the table.

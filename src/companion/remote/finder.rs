@@ -13,7 +13,6 @@
 //! buried and delayed jobs would stay ready.
 
 use crate::failure::{Failure, Outcome, Status};
-use crate::remote::client::{facts, in_list, job};
 use crate::remote::{Client, Facts, Job, JobFacts, Reply, State};
 use crate::text::output::{Progress, complain};
 use beanpole::protocol::framing::MAX_LINE;
@@ -75,9 +74,7 @@ impl Scope {
         from: JobId,
         most: usize,
     ) -> Outcome<(Vec<JobFacts>, Option<JobId>)> {
-        let line = self.line(from, most);
-        let reply = client.call(&line)?;
-        let (listed, next) = in_list(&line, reply)?;
+        let (listed, next) = client.ask(self.line(from, most), Reply::listed)?;
         let next = next.map(JobId).filter(|next| *next > from);
         Ok((self.those(listed)?, next))
     }
@@ -157,8 +154,8 @@ pub fn first(client: &mut Client, tube: &TubeName, state: State) -> Outcome<Opti
     let line = format!("peek-{}", state.name());
     client.use_tube(tube)?;
     // Only its id is wanted.
-    let reply = client.within(0, |client| client.call(&line))?;
-    Ok(job(&line, reply)?.map(|job| job.id))
+    let found = client.within(0, |client| client.ask(line, Reply::job))?;
+    Ok(found.map(|job| job.id))
 }
 
 /// Up to `most` jobs of a tube in one state, the first one before the others, with ids like
@@ -222,9 +219,8 @@ pub fn each_listed(
     client.within(0, |client| {
         let mut next = Some(0);
         while let Some(from) = next {
-            let line = format!("{what} {from} {MOST}");
-            let reply = client.call(&line)?;
-            let (some, after) = in_list(&line, reply)?;
+            let line = format_args!("{what} {from} {MOST}");
+            let (some, after) = client.ask(line, Reply::listed)?;
             next = after.filter(|after| *after > from);
             each(client, some)?;
         }
@@ -315,7 +311,7 @@ fn count(client: &mut Client, tubes: &[TubeName]) -> Outcome<u64> {
         return Ok(client.server_stats()?.jobs_in(&State::ALL));
     }
     let line = |tube: &&TubeName| format!("stats-tube {tube}");
-    let told = client.all(tubes, line, facts)?.into_iter();
+    let told = client.all(tubes, line, Reply::facts)?.into_iter();
     let counts = told.filter_map(|(_, facts)| Some(facts?.jobs_in(&State::ALL)));
     Ok(counts.sum())
 }
@@ -338,16 +334,14 @@ fn highest(client: &mut Client, starts: &BTreeSet<u64>) -> Outcome<(u64, Option<
     client.use_tube(&TubeName::default())?;
     client.queue(format_args!("put {0} {0} 1 0\r\n", u32::MAX));
     let id = match client.reply()? {
-        Reply::Inserted(id) | Reply::Buried(Some(id)) => id,
+        Reply::Inserted(id) | Reply::Buried(id) => id,
         refusal => {
             let least = starts.last().map_or(puts, |last| last.saturating_add(puts));
             return Ok((least, Some(refusal)));
         }
     };
     // If it is missing, somebody has kicked it and a worker has it.
-    client
-        .call(format_args!("delete {id}"))?
-        .is_done("delete")?;
+    client.ask(format_args!("delete {id}"), Reply::is_done)?;
     Ok((id.0, None))
 }
 
@@ -358,7 +352,7 @@ pub fn each_body<J: Borrow<JobFacts>>(
     mut each: impl FnMut(J, Job) -> Outcome<()>,
 ) -> Outcome<()> {
     let line = |job: &J| format!("peek {}", job.borrow().id);
-    client.each(jobs, line, |one, line, reply| match job(line, reply)? {
+    client.each(jobs, line, |one, line, reply| match reply.job(line)? {
         Some(found) => each(one, found),
         None => Ok(()),
     })

@@ -4,7 +4,7 @@
 //! The daemon has another type, in `protocol`, for the opposite direction.
 //! There the engine makes a reply; here it may come from any server.
 
-use super::facts::JobFacts;
+use super::facts::{self, Facts, JobFacts};
 use crate::failure::{Failure, Outcome};
 use crate::text::shown;
 use beanpole::protocol::JobId;
@@ -26,33 +26,22 @@ pub enum Reply {
     /// A put with a unique key made no job: this one has the key. The rest of the
     /// reply is its state, and its priority if the put has changed it.
     InsertedBefore(JobId, String),
-    /// With an id, it answers `put`: the job exists, but is buried. Without an
-    /// id, it answers `bury` or `release`.
-    Buried(Option<JobId>),
+    /// It answers `put`: the job exists, but is buried.
+    Buried(JobId),
     Using(String),
     Watching(u64),
     Reserved(Job),
     Found(Job),
     /// A YAML document.
     Ok(Vec<u8>),
-    /// With a count, it answers `kick`; without, `kick-job`.
-    Kicked(Option<u64>),
-    Deleted,
-    Released,
-    Touched,
-    Paused,
-    Closed,
-    NotFound,
-    NotIgnored,
-    TimedOut,
-    DeadlineSoon,
-    ExpectedCrlf,
-    JobTooBig,
-    Draining,
-    OutOfMemory,
-    InternalError,
-    BadFormat,
-    UnknownCommand,
+    /// It answers `kick`.
+    Kicked(u64),
+    /// The request about a job, a tube or a connection is done.
+    Done(&'static str),
+    /// The answer is no: there is no such thing, or it is not in a state for the request.
+    No(&'static str),
+    /// The server cannot or will not do that.
+    Refused(&'static str),
 }
 
 /// The id and the body of a job.
@@ -68,26 +57,29 @@ pub struct Job {
     pub facts: Option<Box<JobFacts>>,
 }
 
-/// The replies that are one word.
-const WORDS: &[(&str, Reply)] = &[
-    ("BURIED", Reply::Buried(None)),
-    ("KICKED", Reply::Kicked(None)),
-    ("DELETED", Reply::Deleted),
-    ("RELEASED", Reply::Released),
-    ("TOUCHED", Reply::Touched),
-    ("PAUSED", Reply::Paused),
-    ("CLOSED", Reply::Closed),
-    ("NOT_FOUND", Reply::NotFound),
-    ("NOT_IGNORED", Reply::NotIgnored),
-    ("TIMED_OUT", Reply::TimedOut),
-    ("DEADLINE_SOON", Reply::DeadlineSoon),
-    ("EXPECTED_CRLF", Reply::ExpectedCrlf),
-    ("JOB_TOO_BIG", Reply::JobTooBig),
-    ("DRAINING", Reply::Draining),
-    ("OUT_OF_MEMORY", Reply::OutOfMemory),
-    ("INTERNAL_ERROR", Reply::InternalError),
-    ("BAD_FORMAT", Reply::BadFormat),
-    ("UNKNOWN_COMMAND", Reply::UnknownCommand),
+/// A reply of one word, its kind, and what it means in words for people, if that is to be said.
+type Word = (&'static str, fn(&'static str) -> Reply, &'static str);
+
+#[rustfmt::skip]
+const WORDS: [Word; 18] = [
+    ("BURIED", Reply::Done, ""),
+    ("KICKED", Reply::Done, ""),
+    ("DELETED", Reply::Done, ""),
+    ("RELEASED", Reply::Done, ""),
+    ("TOUCHED", Reply::Done, ""),
+    ("PAUSED", Reply::Done, ""),
+    ("CLOSED", Reply::Done, ""),
+    ("NOT_FOUND", Reply::No, "no such job or tube, or not in a state for this"),
+    ("NOT_IGNORED", Reply::No, ""),
+    ("TIMED_OUT", Reply::No, "no job came in time"),
+    ("DEADLINE_SOON", Reply::No, ""),
+    ("EXPECTED_CRLF", Reply::Refused, ""),
+    ("JOB_TOO_BIG", Reply::Refused, "the body is larger than the server takes"),
+    ("DRAINING", Reply::Refused, "the server takes no new jobs"),
+    ("OUT_OF_MEMORY", Reply::Refused, "the server has no room for it"),
+    ("INTERNAL_ERROR", Reply::Refused, "the server is in trouble"),
+    ("BAD_FORMAT", Reply::Refused, ""),
+    ("UNKNOWN_COMMAND", Reply::Refused, "the server does not know this command"),
 ];
 
 /// What a reply may be, in bytes.
@@ -180,13 +172,13 @@ impl RawReply {
             (["INSERTED", _, rest @ ..], _) if rest.len() <= 2 => {
                 id.map(|id| Reply::InsertedBefore(id, rest.join(" ")))
             }
-            (["BURIED", _], _) => id.map(|id| Reply::Buried(Some(id))),
-            (["KICKED", _], _) => count.map(|count| Reply::Kicked(Some(count))),
+            (["BURIED", _], _) => id.map(Reply::Buried),
+            (["KICKED", _], _) => count.map(Reply::Kicked),
             (["WATCHING", _], _) => count.map(Reply::Watching),
             (["USING", tube], _) => Some(Reply::Using((*tube).into())),
             ([word], _) => {
-                let known = WORDS.iter().find(|(known, _)| known == word);
-                known.map(|(_, reply)| reply.clone())
+                let known = WORDS.iter().find(|(known, ..)| known == word);
+                known.map(|(word, kind, _)| kind(word))
             }
             _ => None,
         };
@@ -207,39 +199,61 @@ pub fn number(digits: &[u8]) -> Option<u64> {
     std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
+/// What an answer says. It is a failure if it is none to what was `asked`.
 impl Reply {
-    /// Whether the request about a job or a tube is done. If not, this did not
-    /// exist, or was not in a state for the request.
-    pub fn is_done(&self, asked: impl fmt::Display) -> Outcome<bool> {
+    /// Whether the request is done.
+    pub fn is_done(self, asked: &str) -> Outcome<bool> {
         match self {
-            Reply::Deleted | Reply::Buried(_) | Reply::Released | Reply::Kicked(None) => Ok(true),
-            Reply::Touched | Reply::Paused | Reply::Closed => Ok(true),
-            Reply::NotFound => Ok(false),
-            other => Err(Failure::unexpected(asked, other)),
+            Reply::Done(_) => Ok(true),
+            Reply::No(_) => Ok(false),
+            other => Err(Failure::unexpected(asked, &other)),
         }
     }
 
-    /// The meaning of a refusal, in words for people.
-    pub fn refusal(&self) -> Option<&'static str> {
-        Some(match self {
-            Reply::NotFound => "no such job or tube, or not in a state for this",
-            Reply::TimedOut => "no job came in time",
-            Reply::JobTooBig => "the body is larger than the server takes",
-            Reply::Draining => "the server takes no new jobs",
-            Reply::OutOfMemory => "the server has no room for it",
-            Reply::InternalError => "the server is in trouble",
-            Reply::UnknownCommand => "the server does not know this command",
-            _ => return None,
-        })
+    /// The job, if there is one.
+    pub fn job(self, asked: &str) -> Outcome<Option<Job>> {
+        match self {
+            Reply::Found(job) | Reply::Reserved(job) => Ok(Some(job)),
+            Reply::No(_) => Ok(None),
+            other => Err(Failure::unexpected(asked, &other)),
+        }
+    }
+
+    /// What is in the document.
+    pub fn read<T>(
+        self,
+        asked: &str,
+        parse: impl FnOnce(&[u8]) -> Result<T, String>,
+    ) -> Outcome<T> {
+        match self {
+            Reply::Ok(document) => parse(&document)
+                .map_err(|reason| Failure::Unreachable(format!("{asked}: {reason}"))),
+            other => Err(Failure::unexpected(asked, &other)),
+        }
+    }
+
+    /// The dictionary, if there is one.
+    pub fn facts(self, asked: &str) -> Outcome<Option<Facts>> {
+        match self {
+            Reply::No(_) => Ok(None),
+            other => other.read(asked, Facts::parse).map(Some),
+        }
+    }
+
+    /// What is listed, and the number from which to go on.
+    pub fn listed(self, asked: &str) -> Outcome<(Vec<Facts>, Option<u64>)> {
+        self.read(asked, facts::list)
     }
 }
 
 impl Failure {
     /// The failure for a reply with which the command cannot go on.
     pub fn unexpected(asked: impl fmt::Display, reply: &Reply) -> Failure {
-        Failure::Refused(match reply.refusal() {
-            Some(meaning) => format!("{asked}: {meaning} ({reply})"),
-            None => format!("{asked}: the server answered {reply}"),
+        let line = reply.to_string();
+        let known = WORDS.iter().find(|(word, ..)| *word == line);
+        Failure::Refused(match known {
+            Some((.., meaning)) if !meaning.is_empty() => format!("{asked}: {meaning} ({line})"),
+            _ => format!("{asked}: the server answered {line}"),
         })
     }
 }
@@ -250,17 +264,14 @@ impl fmt::Display for Reply {
         match self {
             Reply::Inserted(id) => write!(f, "INSERTED {id}"),
             Reply::InsertedBefore(id, rest) => write!(f, "INSERTED {id} {rest}"),
-            Reply::Buried(Some(id)) => write!(f, "BURIED {id}"),
+            Reply::Buried(id) => write!(f, "BURIED {id}"),
             Reply::Using(tube) => write!(f, "USING {tube}"),
             Reply::Watching(count) => write!(f, "WATCHING {count}"),
             Reply::Reserved(job) => write!(f, "RESERVED {} {}", job.id, job.size),
             Reply::Found(job) => write!(f, "FOUND {} {}", job.id, job.size),
             Reply::Ok(document) => write!(f, "OK {}", document.len()),
-            Reply::Kicked(Some(count)) => write!(f, "KICKED {count}"),
-            other => {
-                let word = WORDS.iter().find(|(_, reply)| reply == other);
-                f.write_str(word.map_or("", |(word, _)| word))
-            }
+            Reply::Kicked(count) => write!(f, "KICKED {count}"),
+            Reply::Done(word) | Reply::No(word) | Reply::Refused(word) => f.write_str(word),
         }
     }
 }
@@ -294,7 +305,7 @@ mod tests {
             assert_eq!(read(&wire[..cut]), Ok(None), "{cut} bytes");
         }
         assert_eq!(read(wire), Ok(Some((Reply::Reserved(job), 20))));
-        assert_eq!(read(&wire[20..]), Ok(Some((Reply::Deleted, 9))));
+        assert_eq!(read(&wire[20..]), Ok(Some((Reply::Done("DELETED"), 9))));
     }
 
     #[test]
@@ -317,10 +328,10 @@ mod tests {
 
     #[test]
     fn each_reply_of_one_word_is_known_and_written_as_it_was_read() {
-        for (word, reply) in WORDS {
+        for (word, kind, _) in WORDS {
             let wire = format!("{word}\r\n");
-            assert_eq!(read(wire.as_bytes()), Ok(Some((reply.clone(), wire.len()))));
-            assert_eq!(reply.to_string(), *word);
+            assert_eq!(read(wire.as_bytes()), Ok(Some((kind(word), wire.len()))));
+            assert_eq!(kind(word).to_string(), word);
         }
     }
 

@@ -4,7 +4,6 @@
 //! its tubes, and some of the jobs of tubes.
 
 use crate::failure::Outcome;
-use crate::remote::client::{facts, in_list, job};
 use crate::remote::finder::each_listed;
 use crate::remote::{Client, Facts, JobFacts, Patterns, Reply, Scope, State};
 use beanpole::protocol::{JobId, TubeName};
@@ -43,7 +42,7 @@ fn each_of(
     }
     let line = |name: &TubeName| format!("stats-tube {name}");
     let names = tubes.meant(client)?;
-    let all = client.all(names, line, facts)?.into_iter();
+    let all = client.all(names, line, Reply::facts)?.into_iter();
     let found = all.filter_map(|(name, facts)| Some((name, facts?)));
     each(client, found.collect())
 }
@@ -62,7 +61,7 @@ fn next_ready<'a>(
     let line = |(_, line): &(_, String)| line.clone();
     client.each(lines, line, |(tube, _), line, reply| {
         if !matches!(reply, Reply::Using(_)) {
-            next.extend(job(line, reply)?.map(|job| (tube, job.id)));
+            next.extend(reply.job(line)?.map(|job| (tube, job.id)));
         }
         Ok(())
     })?;
@@ -209,7 +208,7 @@ impl Sample {
             scope.line(from.copied().unwrap_or_default(), SOME)
         };
         let mut jobs = Vec::new();
-        for (scope, (listed, _)) in client.all(scopes, line, in_list)? {
+        for (scope, (listed, _)) in client.all(scopes, line, Reply::listed)? {
             jobs.extend(scope.those(listed)?);
         }
         Ok(Sample {

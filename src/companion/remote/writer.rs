@@ -7,7 +7,6 @@
 
 use crate::failure::{Failure, Outcome};
 use crate::remote::act::{Ids, as_input};
-use crate::remote::client::job;
 use crate::remote::{Act, Client, JobFacts, Reply, Room, State, Task, Work};
 use crate::text::{complain, counted};
 use beanpole::protocol::{JobId, Priority, PutOptions, Seconds, TubeName};
@@ -214,7 +213,7 @@ impl Writer {
 /// The id of the job that is there according to this reply to a put.
 pub fn id(reply: &Reply) -> Option<JobId> {
     match reply {
-        Reply::Inserted(id) | Reply::InsertedBefore(id, _) | Reply::Buried(Some(id)) => Some(*id),
+        Reply::Inserted(id) | Reply::InsertedBefore(id, _) | Reply::Buried(id) => Some(*id),
         _ => None,
     }
 }
@@ -253,7 +252,7 @@ impl Work for Transfer {
             State::Ready if self.moves => format!("reserve-job {}", job.id),
             _ => format!("peek {}", job.id),
         };
-        let found = client.all(there, line, job)?.into_iter();
+        let found = client.all(there, line, Reply::job)?.into_iter();
         let jobs: Vec<_> = found
             .filter_map(|(job, found)| Some((job, found?.body)))
             .collect();

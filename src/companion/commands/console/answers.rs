@@ -301,7 +301,7 @@ fn put(client: Client, request: &Request) -> Outcome<Json> {
     outcome?;
     let (id, buried) = match replies.first() {
         Some(Reply::Inserted(id)) => (id, ""),
-        Some(Reply::Buried(Some(id))) => (id, ", but the server was short of memory and buried it"),
+        Some(Reply::Buried(id)) => (id, ", but the server was short of memory and buried it"),
         Some(other) => return Err(Failure::unexpected("put", other)),
         None => return Failure::refused("put: there was no reply"),
     };
@@ -338,8 +338,8 @@ fn edit(client: &mut Client, target: Client, request: &Request) -> Outcome<Json>
 /// Pauses a tube, or ends its pause with 0 seconds.
 fn pause(client: &mut Client, tube: &TubeName, time: Seconds) -> Outcome<String> {
     let Seconds(seconds) = time;
-    let reply = client.call(format_args!("pause-tube {tube} {seconds}"))?;
-    Ok(match (reply.is_done("pause-tube")?, seconds) {
+    let line = format_args!("pause-tube {tube} {seconds}");
+    Ok(match (client.ask(line, Reply::is_done)?, seconds) {
         (true, 0) => format!("ended the pause of {tube}"),
         (true, _) => format!("paused {tube} for {seconds} s"),
         (false, _) => format!("there is no tube {tube} any more"),

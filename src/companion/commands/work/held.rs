@@ -15,7 +15,7 @@
 use super::{Common, wait_after};
 use crate::failure::{Failure, Outcome};
 use crate::remote::address::at_one_of;
-use crate::remote::{Address, Client, Event, Job, JobFacts, Reply, State, client};
+use crate::remote::{Address, Client, Event, Job, JobFacts, Reply, State};
 use crate::signals::Calls;
 use crate::text::output::complain;
 use std::os::fd::AsFd;
@@ -82,7 +82,7 @@ impl Held {
         let mut ask = || {
             let facts = client.job(id)?;
             let sent = Instant::now();
-            let is_ours = client.call(format_args!("touch {id}"))? == Reply::Touched;
+            let is_ours = client.call(format_args!("touch {id}"))? == Reply::Done("TOUCHED");
             Ok((facts.filter(|_| is_ours), sent))
         };
         let told = ask();
@@ -175,11 +175,11 @@ impl Held {
         match client.wait(at_latest(next), &[calls.as_fd()]) {
             Ok(Event::Time | Event::Other) => {}
             Ok(Event::Reply(reply)) => match (client.understand(reply), self.touching) {
-                (Ok(Reply::Touched), Some(sent)) => {
+                (Ok(Reply::Done("TOUCHED")), Some(sent)) => {
                     self.failures = 0;
                     self.renewed(sent);
                 }
-                (Ok(Reply::NotFound), _) => self.lose("the server took it back"),
+                (Ok(Reply::No(_)), _) => self.lose("the server took it back"),
                 (Ok(other), _) => self.lose(format!("the server answered {other}")),
                 (Err(failure), _) => self.lose(failure.to_string()),
             },
@@ -233,8 +233,8 @@ impl Held {
             // A touch may still be under way; its reply comes first.
             let before = self.touching.take().map(|_| client.reply()).transpose();
             match before.and_then(|_| client.reply()) {
-                Ok(Reply::Deleted | Reply::Released | Reply::Buried(_)) => return Ok(()),
-                Ok(Reply::NotFound) => self.lose("the server took it back"),
+                Ok(Reply::Done(_)) => return Ok(()),
+                Ok(Reply::No(_)) => self.lose("the server took it back"),
                 Ok(other) => self.lose(format!("the server answered {other}")),
                 Err(failure) => self.disconnected(&failure),
             }
@@ -268,7 +268,7 @@ impl Held {
         let Some(now) = client.job(id)? else {
             return Ok(Link::Forgotten);
         };
-        let body = client::job("peek", client.call(format_args!("peek {id}"))?)?;
+        let body = client.ask(format_args!("peek {id}"), Reply::job)?;
         let is_same = now.tube == self.job.tube
             && now.ttr == self.job.ttr
             && now.age >= self.job.age
@@ -291,7 +291,7 @@ impl Held {
                 client.patience = self.common.patience;
                 Ok(Link::Connection(client))
             }
-            Reply::NotFound => Failure::refused("it was not to be had"),
+            Reply::No(_) => Failure::refused("it was not to be had"),
             other => Ok(Link::Gone(format!(
                 "reserve-job: the server answered {other}"
             ))),

@@ -18,7 +18,7 @@ mod process;
 use crate::command::{Asks, Invocation, Run};
 use crate::failure::{Failure, Outcome, Status, plain};
 use crate::remote::address::ADDRESS_VARIABLE;
-use crate::remote::{Address, Client, Event, Facts, Job, Pattern, Patterns, Server, client};
+use crate::remote::{Address, Client, Event, Facts, Job, Pattern, Patterns, Server};
 use crate::signals::{Calls, SIGCHLD, SIGHUP, SIGINT, SIGTERM, heeded, wait_for};
 use crate::text::output::complain;
 use crate::values::{Count, number, parse};
@@ -380,7 +380,7 @@ impl Slot {
                     continue;
                 }
             };
-            if let Some(job) = client::job(&line, reply)? {
+            if let Some(job) = reply.job(&line)? {
                 return Ok(Some((client, job, asked)));
             }
             // A pattern may mean more tubes by now.
