@@ -10,7 +10,6 @@
 
 use crate::command::{Invocation, Run};
 use crate::failure::{Failure, Outcome, Status};
-use crate::remote::reply::LARGEST_DOCUMENT;
 use crate::remote::{Client, Event, RawReply, Reply};
 use crate::signals::{Calls, SIGINT};
 use crate::text::{Output, output, print, shown};
@@ -102,7 +101,6 @@ fn exchange(
 ) -> Outcome<Event> {
     let has_options = put(line).is_some_and(|put| put.options.is_some());
     let is_read = !has_options || client.is_extended()?;
-    client.bounds.document = LARGEST_DOCUMENT;
     for bytes in [Some(line), body.filter(|_| is_read)].into_iter().flatten() {
         client.queue_bytes(bytes);
         client.queue_bytes(b"\r\n");

@@ -7,7 +7,6 @@
 //! lost.
 
 use crate::failure::{Failure, Outcome, plain};
-use crate::remote::reply::{Bounds, LARGEST_DOCUMENT};
 use crate::remote::{Address, Facts, JobFacts, RawReply, Reply, Server, facts};
 use crate::signals::timeout_until;
 use beanpole::protocol::{JobId, TubeName};
@@ -33,8 +32,6 @@ const WINDOW_BYTES: usize = 1 << 18;
 const MANY: u32 = 6;
 /// How many bytes they may have together: those about 400,000 tubes.
 const MANY_BYTES: u64 = 1 << 28;
-/// The largest document but for a list of the names of tubes.
-const DOCUMENT: u64 = 1 << 22;
 
 /// What is said of a server that exceeds one of these.
 const NO_END: &str = "its answers come to no end";
@@ -51,7 +48,8 @@ pub struct Client {
     /// How many bytes of the server were kept, and how many may be.
     received: u64,
     most: u64,
-    pub bounds: Bounds,
+    /// How many bytes of a body are kept.
+    wanted: u64,
     /// Whether the server has beanpoled's extensions, once this was asked.
     is_extended: Option<bool>,
     stream: TcpStream,
@@ -90,10 +88,7 @@ impl Client {
             until: None,
             received: 0,
             most: u64::MAX,
-            bounds: Bounds {
-                document: DOCUMENT,
-                body: u64::MAX,
-            },
+            wanted: u64::MAX,
             unwanted: 0,
             is_extended: None,
         })
@@ -131,16 +126,16 @@ impl Client {
     /// bytes are kept.
     pub fn within<T>(
         &mut self,
-        body: u64,
+        wanted: u64,
         ask: impl FnOnce(&mut Client) -> Outcome<T>,
     ) -> Outcome<T> {
-        let before = (self.until, self.most, self.bounds);
+        let before = (self.until, self.most, self.wanted);
         let until = Instant::now() + self.patience * MANY;
         self.until = Some(self.until.map_or(until, |own| own.min(until)));
         self.most = self.most.min(self.received.saturating_add(MANY_BYTES));
-        self.bounds.body = body;
+        self.wanted = wanted;
         let answer = ask(self);
-        (self.until, self.most, self.bounds) = before;
+        (self.until, self.most, self.wanted) = before;
         answer
     }
 
@@ -295,7 +290,7 @@ impl Client {
 
     /// The next reply, if all of it is there.
     fn take_reply(&mut self) -> Outcome<Option<RawReply>> {
-        let parsed = RawReply::parse(self.input.make_contiguous(), self.bounds);
+        let parsed = RawReply::parse(self.input.make_contiguous(), self.wanted);
         Ok(parsed
             .map_err(|reason| self.lost(reason))?
             .map(|(reply, length)| {
@@ -464,10 +459,8 @@ impl Client {
 
     /// All tubes, sorted by name.
     pub fn tubes(&mut self) -> Outcome<Vec<TubeName>> {
-        let document = std::mem::replace(&mut self.bounds.document, LARGEST_DOCUMENT);
-        let reply = self.call("list-tubes");
-        self.bounds.document = document;
-        let mut tubes = reply?.read("list-tubes", facts::tubes)?;
+        let reply = self.call("list-tubes")?;
+        let mut tubes = reply.read("list-tubes", facts::tubes)?;
         tubes.sort();
         Ok(tubes)
     }

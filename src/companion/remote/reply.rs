@@ -82,15 +82,6 @@ const WORDS: [Word; 18] = [
     ("UNKNOWN_COMMAND", Reply::Refused, "the server does not know this command"),
 ];
 
-/// What a reply may be, in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bounds {
-    /// A document that is announced as longer is refused.
-    pub document: u64,
-    /// Of a longer body only the beginning is kept.
-    pub body: u64,
-}
-
 /// A longer line does not come from a queue: the longest known reply is `USING`
 /// with a name of 200 bytes.
 const LONGEST_LINE: usize = 1024;
@@ -99,12 +90,13 @@ const LONGEST_LINE: usize = 1024;
 pub const LARGEST_BODY: u64 = 1 << 30;
 /// The largest document, in bytes: a list of 300,000 tubes with the longest
 /// names. All others are much smaller.
-pub const LARGEST_DOCUMENT: u64 = 1 << 26;
+const LARGEST_DOCUMENT: u64 = 1 << 26;
 
 impl RawReply {
     /// The reply at the start of these bytes, and its length, which is more than they are
-    /// if the end of its body is not wanted; `None` if it has not come to its end.
-    pub fn parse(bytes: &[u8], bounds: Bounds) -> Result<Option<(RawReply, usize)>, String> {
+    /// if the end of its body is not wanted; `None` if it has not come to its end. Of a job's
+    /// body only the first `wanted` bytes are kept.
+    pub fn parse(bytes: &[u8], wanted: u64) -> Result<Option<(RawReply, usize)>, String> {
         let Some(end) = bytes.iter().position(|&byte| byte == b'\n') else {
             return match bytes.len() {
                 ..=LONGEST_LINE => Ok(None),
@@ -122,8 +114,8 @@ impl RawReply {
         let mut words = line.split(|&byte| byte == b' ');
         // The size follows the id, if there is one.
         let (most, kept, size) = match words.next() {
-            Some(b"OK") => (bounds.document, u64::MAX, words.next()),
-            Some(b"RESERVED" | b"FOUND") => (LARGEST_BODY, bounds.body, words.nth(1)),
+            Some(b"OK") => (LARGEST_DOCUMENT, u64::MAX, words.next()),
+            Some(b"RESERVED" | b"FOUND") => (LARGEST_BODY, wanted, words.nth(1)),
             _ => return whole(None, end + 1),
         };
         match size.and_then(number).ok_or_else(|| not_understood(line))? {
@@ -280,13 +272,8 @@ impl fmt::Display for Reply {
 mod tests {
     use super::*;
 
-    const ALL: Bounds = Bounds {
-        document: LARGEST_DOCUMENT,
-        body: u64::MAX,
-    };
-
     fn read(bytes: &[u8]) -> Result<Option<(Reply, usize)>, String> {
-        let parsed = RawReply::parse(bytes, ALL)?;
+        let parsed = RawReply::parse(bytes, u64::MAX)?;
         parsed
             .map(|(raw, length)| Ok((raw.understand()?, length)))
             .transpose()
@@ -313,7 +300,7 @@ mod tests {
         let wire = b"FOUND 7 4\r\nabcd\r\n";
         for body in 0..4 {
             let cut = 11 + body as usize;
-            let parse = |bytes| RawReply::parse(bytes, Bounds { body, ..ALL });
+            let parse = |bytes| RawReply::parse(bytes, body);
             assert_eq!(parse(&wire[..cut - 1]), Ok(None));
             let (raw, length) = parse(&wire[..cut]).unwrap().unwrap();
             assert_eq!(

@@ -6,17 +6,13 @@
 
 use companion::remote::address::Address;
 use companion::remote::facts::{Facts, JobFacts, tubes};
-use companion::remote::reply::{Bounds, LARGEST_DOCUMENT, RawReply};
+use companion::remote::reply::RawReply;
 use companion::text::json;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
-    let bounds = Bounds {
-        document: LARGEST_DOCUMENT,
-        body: u64::MAX,
-    };
     let mut rest = data;
-    while let Ok(Some((reply, length))) = RawReply::parse(rest, bounds) {
+    while let Ok(Some((reply, length))) = RawReply::parse(rest, u64::MAX) {
         assert!((1..=rest.len()).contains(&length));
         rest = &rest[length..];
         if let Some(document) = &reply.chunk {
