@@ -91,22 +91,13 @@ impl Facts {
 
     /// How many jobs a server or a tube has in these states.
     pub fn jobs_in(&self, states: &[State]) -> u64 {
-        let all = State::ALL.into_iter().zip(self.jobs());
-        all.filter(|(state, _)| states.contains(state))
-            .map(|(_, count)| count)
-            .sum()
+        let count = |state: &State| self.number(&format!("current-jobs-{}", state.name()));
+        states.iter().map(count).sum()
     }
 
     /// How many jobs there are in each state, in the order of [`State::ALL`].
     pub fn jobs(&self) -> [u64; State::ALL.len()] {
-        let count = |key| self.number(key);
-        [
-            "current-jobs-ready",
-            "current-jobs-reserved",
-            "current-jobs-delayed",
-            "current-jobs-buried",
-        ]
-        .map(count)
+        State::ALL.map(|state| self.jobs_in(&[state]))
     }
 
     /// How many connections a server has, and how many of them put, work and wait.
@@ -241,7 +232,6 @@ pub struct JobFacts {
     pub state: State,
     pub priority: Priority,
     pub age: u64,
-    pub delay: Seconds,
     pub ttr: Seconds,
     pub time_left: Seconds,
     pub reserves: u64,
@@ -312,7 +302,6 @@ impl JobFacts {
             state,
             priority: Priority(number("pri")?),
             age: facts.number("age"),
-            delay: Seconds(number("delay")?),
             ttr: Seconds(number("ttr")?),
             time_left: Seconds(number("time-left").unwrap_or(0)),
             reserves: facts.number("reserves"),
