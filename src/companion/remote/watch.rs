@@ -66,7 +66,6 @@ pub struct Known {
 #[derive(Clone, Default)]
 pub struct Counted {
     pub facts: Facts,
-    counters: Each<u64>,
     /// Per second, once there were two samples.
     pub rates: Option<Each<f64>>,
     /// Those of a tube begin when something happens in it.
@@ -318,14 +317,13 @@ impl Known {
 }
 
 impl Counted {
-    /// Takes over statistics of so many seconds after those before. What did not exist then
-    /// began with counters of 0.
-    fn note(&mut self, since: Option<f64>, facts: Facts) {
-        let counters = counters(&facts);
-        let grown = |index: usize| growth(self.counters[index], counters[index]) as f64;
+    /// Takes over statistics of so many seconds after those before, and returns these. What
+    /// did not exist then began with counters of 0.
+    fn note(&mut self, since: Option<f64>, facts: Facts) -> Facts {
+        let [before, now] = [&self.facts, &facts].map(counters);
+        let grown = |index: usize| growth(before[index], now[index]) as f64;
         self.rates = since.map(|seconds| std::array::from_fn(|index| grown(index) / seconds));
-        self.counters = counters;
-        self.facts = facts;
+        std::mem::replace(&mut self.facts, facts)
     }
 
     /// Adds them to the curves.
@@ -353,19 +351,19 @@ impl Counted {
         curves.map_or(0.0, |curves| curves.counted(rate))
     }
 
+    /// Whether the rate of this index is counted.
+    pub fn counts(&self, rate: usize) -> bool {
+        let mut keys = RATES[rate].1.iter();
+        keys.any(|key| self.facts.get(key).is_some())
+    }
+
     /// The figure of this column, if it is known and no figure of a tube alone.
     pub fn figure(&self, column: Column) -> Option<f64> {
-        let rate = |index: usize| self.rates.map(|rates| rates[index]);
+        let rate = |index| Some(self.rates?[index]).filter(|_| self.counts(index));
         match column {
             Column::Put => rate(PUT),
             Column::Delete => rate(DELETE),
-            // beanstalkd counts those of the server alone.
-            Column::Timeouts => {
-                let keys = ["job-timeouts", column.key()];
-                keys.into_iter()
-                    .find_map(|key| self.facts.get(key))
-                    .and(rate(TIMEOUTS))
-            }
+            Column::Timeouts => rate(TIMEOUTS),
             _ => Some(self.facts.number(column.key()) as f64),
         }
     }
@@ -373,17 +371,16 @@ impl Counted {
 
 impl Tube {
     fn note(&mut self, at: Duration, since: Option<f64>, facts: Facts) {
-        let [had, counters] = [self.counted.facts.jobs(), self.counted.counters];
-        let had_expired = self.counted.facts.number("total-expired");
-        self.counted.note(since, facts);
+        let before = self.counted.note(since, facts);
         let is_new = std::mem::replace(&mut self.at, at).is_zero();
-        let (facts, now) = (&self.counted.facts, self.counted.counters);
-        let jobs = facts.jobs();
-        let begins = is_new || had[0] == 0 || now[DELETE] != counters[DELETE];
+        let facts = &self.counted.facts;
+        let [had, jobs] = [&before, facts].map(Facts::jobs);
+        let grown = |key| growth(before.number(key), facts.number(key));
+        let begins = is_new || had[0] == 0 || grown("cmd-delete") > 0;
         if jobs[0] == 0 || since.is_some() && begins {
             self.moved = Some(at);
         }
-        let expired = growth(had_expired, facts.number("total-expired"));
+        let expired = grown("total-expired");
         if expired > 0 && !is_new {
             self.expired = (at, self.recently_expired() + expired);
         }

@@ -13,7 +13,7 @@ use crate::remote::client_list;
 use crate::remote::curves::{Point, SLOTS, SPANS, Slots};
 use crate::remote::trouble::{sentences, words};
 use crate::remote::tubes::{RATES, TABLE};
-use crate::remote::watch::sorted;
+use crate::remote::watch::{Counted, sorted};
 use crate::remote::{Client, Column, Facts, Known, Refusal, Tube, Watched};
 use crate::text::json::{Json, float, json};
 use crate::values::{Parse, matches};
@@ -353,8 +353,7 @@ fn curves_of(server: &Watched, tube: Option<&TubeName>, request: &Request) -> Js
         Some(tube) => known.tubes.get(tube).map(|tube| &tube.counted),
     };
     // Which rates this server counts.
-    let counts =
-        |facts| RATES.map(|(_, keys)| keys.iter().any(|key| Facts::get(facts, key).is_some()));
+    let counts = |known: &Counted| (0..RATES.len()).map(|rate| known.counts(rate)).collect();
     // A slot has the backlog and the rates; a gap is `null`.
     let slot = |Point { backlog, rates }: &Point| -> Json {
         let figures = backlog.iter().copied().map(f64::from);
@@ -365,7 +364,8 @@ fn curves_of(server: &Watched, tube: Option<&TubeName>, request: &Request) -> Js
     };
     let slots = counted.map_or(Slots::new(), |counted| counted.slots(span, now));
     let slots: Json = slots.iter().map(|point| point.as_ref().map(slot)).collect();
-    json!({"seconds": SPANS[span], "counted": counted.map(|counted| counts(&counted.facts)).unwrap_or_default(), "slots": slots})
+    let counted: Vec<bool> = counted.map_or(Vec::new(), counts);
+    json!({"seconds": SPANS[span], "counted": counted, "slots": slots})
 }
 
 #[cfg(test)]
