@@ -18,7 +18,6 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::fmt::Display;
-use std::process::ExitCode;
 use std::time::Duration;
 
 /// Which servers a command asks.
@@ -35,13 +34,10 @@ pub enum Asks {
 /// A command: its fields are its options and operands.
 pub trait Run: Args {
     const ASKS: Asks = Asks::One;
+    /// The exit status of all failures, if this command has statuses of its own.
+    const FAILED: Option<u8> = None;
 
     fn run(self, invocation: &Invocation) -> Outcome;
-
-    /// The exit status of a failure, if this command has statuses of its own.
-    fn exit_code(failure: &Failure) -> ExitCode {
-        failure.exit_code()
-    }
 }
 
 /// A command in the list of commands.
@@ -52,7 +48,7 @@ pub struct Entry {
     pub asks: Asks,
     options: fn(clap::Command) -> clap::Command,
     pub run: fn(&ArgMatches, &Invocation) -> Outcome,
-    pub exit_code: fn(&Failure) -> ExitCode,
+    pub failed: Option<u8>,
 }
 
 impl Entry {
@@ -66,7 +62,7 @@ impl Entry {
                 Ok(command) => command.run(invocation),
                 Err(error) => Err(said(&error)),
             },
-            exit_code: C::exit_code,
+            failed: C::FAILED,
         }
     }
 

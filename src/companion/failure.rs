@@ -15,7 +15,7 @@ pub enum Status {
     /// The answer is no: there was nothing, or not all could be done.
     No,
     /// A status whose meaning the command itself defines.
-    Own(ExitCode),
+    Own(u8),
 }
 
 /// Why a command could not be carried out.
@@ -49,7 +49,7 @@ impl Status {
         match self {
             Status::Done => ExitCode::SUCCESS,
             Status::No => ExitCode::from(1),
-            Status::Own(code) => code,
+            Status::Own(status) => ExitCode::from(status),
         }
     }
 }

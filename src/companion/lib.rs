@@ -140,14 +140,12 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
     if !matches!(failure, Failure::OutputClosed) {
         complain!("{failure}");
     }
-    let (name, exit_code) = command.map_or(
-        ("", Failure::exit_code as fn(&Failure) -> ExitCode),
-        |command| (command.name, command.exit_code),
-    );
     if let Failure::Usage(_) = failure {
+        let name = command.map_or("", |command| command.name);
         note(format!("Try 'beanpole help {name}").trim_end().to_owned() + "'.");
     }
-    exit_code(&failure)
+    let own = command.and_then(|command| command.failed);
+    own.map_or(failure.exit_code(), ExitCode::from)
 }
 
 /// Runs the command that the arguments name. Options that all commands take may

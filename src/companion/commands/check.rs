@@ -16,7 +16,6 @@ use crate::values::{Parse, parse};
 use beanpole::protocol::Seconds;
 use clap::Args;
 use std::cmp::Reverse;
-use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 #[derive(Args)]
@@ -69,8 +68,8 @@ impl Level {
     }
 
     /// The exit status that monitoring plugins use for it.
-    fn exit_code(self) -> ExitCode {
-        ExitCode::from([0, 1, 3, 2][self as usize])
+    const fn status(self) -> u8 {
+        [0, 1, 3, 2][self as usize]
     }
 
     fn of(failure: &Failure) -> Level {
@@ -175,10 +174,7 @@ impl Reading {
 
 impl Run for Check {
     const ASKS: Asks = Asks::Many;
-
-    fn exit_code(failure: &Failure) -> ExitCode {
-        Level::of(failure).exit_code()
-    }
+    const FAILED: Option<u8> = Some(Level::Unknown.status());
 
     fn run(self, invocation: &Invocation) -> Outcome {
         let patience = match invocation.patience {
@@ -221,7 +217,7 @@ impl Run for Check {
         let bar = if figures.is_empty() { "" } else { " | " };
         let (name, texts, figures) = (worst.name(), texts.join("; "), figures.join(" "));
         print(format!("BEANSTALK {name}: {texts}{bar}{figures}\n"))?;
-        Ok(Status::Own(worst.exit_code()))
+        Ok(Status::Own(worst.status()))
     }
 }
 
