@@ -45,16 +45,6 @@ pub fn state<const N: usize>(among: [State; N]) -> impl TypedValueParser<Value =
 }
 
 impl Conditions {
-    /// Whether tubes and states alone say which jobs these are.
-    fn is_plain(&self) -> bool {
-        let count = self.count;
-        *self
-            == Conditions {
-                count,
-                ..Conditions::default()
-            }
-    }
-
     fn want(&self, job: &JobFacts) -> bool {
         self.older.is_none_or(|age| job.age >= age.as_secs())
             && self.younger.is_none_or(|age| job.age < age.as_secs())
@@ -73,7 +63,12 @@ impl Conditions {
         mut each: impl FnMut(&mut Client, Vec<JobFacts>) -> Outcome<()>,
     ) -> Outcome {
         let mut left = Count::most(self.count);
-        let enough = if self.is_plain() { left } else { usize::MAX };
+        // Of those that tubes and states alone select, no more need be found.
+        let plain = Conditions {
+            count: self.count,
+            ..Conditions::default()
+        };
+        let enough = if *self == plain { left } else { usize::MAX };
         pages(client, scope, enough, |client, mut jobs| {
             jobs.retain(|job| self.want(job));
             let parts = &self.parts;

@@ -187,15 +187,6 @@ impl Sample {
         let has = |facts: &Facts, state| facts.jobs_in(&[state]) > 0;
         let ready = wanted.iter().filter(|(_, facts)| has(facts, State::Ready));
         let next = next_ready(client, ready.map(|(name, _)| name))?;
-        if !client.is_extended()? {
-            let jobs = client.jobs(next.into_values())?;
-            return Ok(Sample {
-                server,
-                tubes,
-                idle,
-                jobs,
-            });
-        }
         let scopes = wanted.iter().flat_map(|(name, facts)| {
             let states = [State::Ready, State::Reserved].into_iter();
             let present = states.filter(|state| has(facts, *state));
@@ -208,8 +199,12 @@ impl Sample {
             scope.line(from.copied().unwrap_or_default(), SOME)
         };
         let mut jobs = Vec::new();
-        for (scope, (listed, _)) in client.all(scopes, line, Reply::listed)? {
-            jobs.extend(scope.those(listed)?);
+        if client.is_extended()? {
+            for (scope, (listed, _)) in client.all(scopes, line, Reply::listed)? {
+                jobs.extend(scope.those(listed)?);
+            }
+        } else {
+            jobs = client.jobs(next.into_values())?;
         }
         Ok(Sample {
             server,

@@ -258,11 +258,8 @@ impl Work for Transfer {
             .collect();
         let held: HashSet<JobId> = jobs.iter().map(|(job, _)| job.id).collect();
         self.carry(client, jobs, task)?;
-        Ok(ids
-            .iter()
-            .copied()
-            .filter(|id| !held.contains(id))
-            .collect())
+        let left = ids.iter().copied().filter(|id| !held.contains(id));
+        Ok(left.collect())
     }
 
     fn conclude(&self) -> bool {

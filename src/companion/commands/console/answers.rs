@@ -212,13 +212,10 @@ pub fn carry_out(
             }
         }
         "pause" => pause(client, &tube()?, read(request, "time")?)?,
-        "clear" => act_on_all(
-            client,
-            &mut WhenFree(Act::Delete, None),
-            request,
-            ["deleted", ""],
-            hear,
-        )?,
+        "clear" => {
+            let mut delete = WhenFree(Act::Delete, None);
+            act_on_all(client, &mut delete, request, ["deleted", ""], hear)?
+        }
         "put" => return put(server.connect()?, request),
         "edit" => return edit(client, server.connect()?, request),
         "move" => {
@@ -227,13 +224,8 @@ pub fn carry_out(
                 return Failure::usage("both are the same tube");
             }
             let mut transfer = Transfer::new(server.connect()?, to.clone(), true);
-            act_on_all(
-                client,
-                &mut transfer,
-                request,
-                ["moved", &format!(" to {to}")],
-                hear,
-            )?
+            let there = format!(" to {to}");
+            act_on_all(client, &mut transfer, request, ["moved", &there], hear)?
         }
         other => return Failure::usage(format!("there is no change '{other}'")),
     };
@@ -270,10 +262,7 @@ fn act_on_all(
     [done, there]: [&str; 2],
     mut hear: impl FnMut(u64) -> Outcome<()>,
 ) -> Outcome<String> {
-    let (tube, most) = (
-        read::<TubeName>(request, "tube")?,
-        read::<u32>(request, "count")?,
-    );
+    let (tube, most): (TubeName, u32) = (read(request, "tube")?, read(request, "count")?);
     let state = optional(request, "state")?;
     if state == Some(State::Reserved) {
         return Failure::usage("'reserved' is not ready, delayed or buried");
