@@ -67,15 +67,11 @@ impl Entry {
     }
 
     fn parser(&self) -> clap::Command {
-        let parser = (self.options)(clap::Command::new(self.name)).mut_args(told_by_us);
-        let has_own = parser
-            .get_opts()
-            .any(|own| own.get_long() == Some("timeout"));
-        let parser = if has_own {
-            parser
-        } else {
-            Patience::augment_args(parser)
-        };
+        let mut parser = (self.options)(clap::Command::new(self.name)).mut_args(told_by_us);
+        let is_timeout = |own: &Arg| own.get_long() == Some("timeout");
+        if !parser.get_opts().any(is_timeout) {
+            parser = Patience::augment_args(parser);
+        }
         parser
             .about(self.about)
             .help_template("Usage: {usage}\n\n{about}\n\nOptions:\n{options}{after-help}\n")

@@ -204,10 +204,8 @@ fn read(
     outcome?;
     live.files = files as u64;
     if files == 0 && live.flaws == 0 {
-        let nothing = format!(
-            "there is no file of a binlog in {}",
-            inspection.path.display()
-        );
+        let path = inspection.path.display();
+        let nothing = format!("there is no file of a binlog in {path}");
         return Err(Failure::Missing(nothing));
     }
     let may_clash = inspection.has_log();

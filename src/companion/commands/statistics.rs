@@ -90,10 +90,8 @@ impl Serialize for Documents {
 fn lines(facts: &Facts) -> String {
     let widths = facts.iter().map(|(key, _)| key.len());
     let width = widths.max().unwrap_or(0) + 2;
-    let lines = facts.iter();
-    lines
-        .map(|(key, value)| format!("{key:<width$}{value}\n"))
-        .collect()
+    let line = |(key, value)| format!("{key:<width$}{value}\n");
+    facts.iter().map(line).collect()
 }
 
 /// The columns.

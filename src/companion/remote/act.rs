@@ -53,18 +53,16 @@ impl Act {
     /// for `work --tries`. They are sent together, so that an interruption cannot
     /// leave the job buried.
     pub fn lines(self, id: JobId, own: Priority) -> Vec<String> {
+        let pri = |wanted: Option<Priority>| wanted.unwrap_or(own).0;
         match self {
             Act::Delete => vec![format!("delete {id}")],
             Act::Kick => vec![format!("kick-job {id}")],
-            Act::Bury(priority) => vec![format!("bury {id} {}", priority.unwrap_or(own).0)],
+            Act::Bury(priority) => vec![format!("bury {id} {}", pri(priority))],
             Act::Release(priority, Seconds(0)) => [Act::Bury(priority), Act::Kick]
                 .map(|act| act.lines(id, own))
                 .concat(),
             Act::Release(priority, Seconds(delay)) => {
-                vec![format!(
-                    "release {id} {} {delay}",
-                    priority.unwrap_or(own).0
-                )]
+                vec![format!("release {id} {} {delay}", pri(priority))]
             }
         }
     }

@@ -42,11 +42,8 @@ impl Bodies {
     /// Writes a job. JSON contains its facts, if they are known.
     pub fn write(&self, output: &mut Output, job: &Job) -> Outcome<()> {
         if self.json {
-            return output.json(&job_to_json(
-                job.id,
-                job.facts.as_ref().map(|facts| &facts.all),
-                &job.body,
-            ));
+            let facts = job.facts.as_ref().map(|facts| &facts.all);
+            return output.json(&job_to_json(job.id, facts, &job.body));
         }
         let is_terminal = output::is_terminal();
         if is_terminal {
@@ -112,12 +109,8 @@ pub fn job_line(job: &JobFacts, found: &Job, is_of_one: bool, width: Option<usiz
 }
 
 fn cells(is_of_one: bool, text: impl Fn(&Column) -> String) -> String {
-    let shown = COLUMNS.len() - usize::from(is_of_one);
-    row(COLUMNS
-        .iter()
-        .take(shown)
-        .map(|column| (text(column), column.1)))
-        + " "
+    let shown = &COLUMNS[..COLUMNS.len() - usize::from(is_of_one)];
+    row(shown.iter().map(|column| (text(column), column.1))) + " "
 }
 
 /// The only version of the format of dumps.

@@ -167,11 +167,8 @@ pub fn job(client: &mut Client, id: JobId) -> Outcome<Json> {
     let mut json = row(&facts, &found);
     json["tube"] = facts.tube.as_str().into();
     json["ttr"] = facts.ttr.0.into();
-    json["facts"] = facts
-        .all
-        .iter()
-        .map(|(key, value)| json!([key, value]))
-        .collect();
+    let told = facts.all.iter();
+    json["facts"] = told.map(|(key, value)| json!([key, value])).collect();
     json["body64"] = to_base64(&found.body).into();
     Ok(json)
 }

@@ -193,11 +193,8 @@ impl Held {
         self.link = Link::Adrift { _note };
         self.touching = None;
         // At once, but not again and again.
-        self.next = Instant::now()
-            + self
-                .failures
-                .checked_sub(1)
-                .map_or(Duration::ZERO, wait_after);
+        let before = self.failures.checked_sub(1);
+        self.next = Instant::now() + before.map_or(Duration::ZERO, wait_after);
         self.failures += 1;
     }
 
