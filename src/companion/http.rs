@@ -192,6 +192,30 @@ impl<'a> Link<'a> {
         };
         self.stream.write_all(format!("{head}{line}\n").as_bytes())
     }
+
+    /// Sends the answer, without its body if only its head was asked for, and waits until the
+    /// other side has closed the connection.
+    fn end(self, answer: &Answer, is_head: bool) -> io::Result<()> {
+        let (mut stream, status, kind) = (self.stream, answer.status, answer.kind);
+        let length: usize = answer.body.iter().map(String::len).sum();
+        let head = match self.has_begun {
+            true => String::new(),
+            false => head_of(status, kind, &format!("Content-Length: {length}\r\n")),
+        };
+        let body = answer.body.iter().filter(|_| !is_head);
+        let pieces = body.flat_map(|text| text.as_bytes().chunks(PIECE));
+        let until = Instant::now() + ENOUGH;
+        for piece in iter::once(head.as_bytes()).chain(pieces) {
+            stream.write_all(piece)?;
+            if Instant::now() > until {
+                return Err(ErrorKind::TimedOut.into());
+            }
+        }
+        // If the socket were closed with unread bytes in it, the system would reset
+        // the connection, and the client would lose the answer.
+        stream.shutdown(Shutdown::Write)?;
+        io::copy(&mut stream, &mut io::sink()).map(drop)
+    }
 }
 
 /// Listens at `HOST:PORT`, or at this port of the loopback. Returns also where
@@ -224,15 +248,15 @@ pub fn serve(
     let converse: &'static _ = Box::leak(Box::new(move |stream: &TcpStream| {
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
-        let request = match read_request(stream, &hosts, most) {
-            Ok(request) => request,
-            Err(Some(refusal)) => return write(stream, &refusal, Some(false)),
-            Err(None) => return Ok(()),
-        };
         let mut link = Link::over(stream);
-        let answer = site(&request, &mut link);
-        let only_head = (!link.has_begun).then_some(request.is_head);
-        write(stream, &answer.unwrap_or_else(|refusal| refusal), only_head)
+        match read_request(stream, &hosts, most) {
+            Ok(request) => {
+                let answer = site(&request, &mut link);
+                link.end(&answer.unwrap_or_else(|refusal| refusal), request.is_head)
+            }
+            Err(Some(refusal)) => link.end(&refusal, false),
+            Err(None) => Ok(()),
+        }
     }));
     // The connections in the order in which they came. A thread shares each until it
     // has ended.
@@ -369,30 +393,6 @@ fn head_of(status: u16, kind: &str, length: &str) -> String {
         "HTTP/1.1 {status} \r\nContent-Type: {kind}\r\n{length}{SAFETY}\
          Connection: close\r\n\r\n"
     )
-}
-
-/// Writes an answer, without its body if only its head was asked for, or without its head
-/// if that was sent, and waits until the other side has closed the connection.
-fn write(mut stream: &TcpStream, answer: &Answer, only_head: Option<bool>) -> io::Result<()> {
-    let (status, kind) = (answer.status, answer.kind);
-    let length: usize = answer.body.iter().map(String::len).sum();
-    let head = match only_head {
-        Some(_) => head_of(status, kind, &format!("Content-Length: {length}\r\n")),
-        None => String::new(),
-    };
-    let body = answer.body.iter().filter(|_| only_head != Some(true));
-    let pieces = body.flat_map(|text| text.as_bytes().chunks(PIECE));
-    let until = Instant::now() + ENOUGH;
-    for piece in iter::once(head.as_bytes()).chain(pieces) {
-        stream.write_all(piece)?;
-        if Instant::now() > until {
-            return Err(ErrorKind::TimedOut.into());
-        }
-    }
-    // If the socket were closed with unread bytes in it, the system would reset
-    // the connection, and the client would lose the answer.
-    stream.shutdown(Shutdown::Write)?;
-    io::copy(&mut stream, &mut io::sink()).map(drop)
 }
 
 #[cfg(test)]
