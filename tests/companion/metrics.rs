@@ -1,7 +1,6 @@
 //! What a server has to say to Prometheus: metrics.
 
 use super::support::{ended, http, http_port, listen, on_each_server, status};
-use companion::remote::trouble::TABLE;
 use nix::sys::socket::{Backlog, listen as listen_to};
 use std::collections::HashSet;
 use std::io::{Read, Write};
@@ -39,41 +38,6 @@ fn the_alert_rules_and_the_dashboard_name_metrics_that_exist() {
         // Only some of the tubes may be written: see --tubes.
         let adds_tubes = expression.starts_with("sum(") && expression.contains("_tube_");
         assert!(!adds_tubes, "{expression}");
-    }
-}
-
-/// What it fires for, promtool plays: see tests/machines/packaging.
-#[test]
-fn each_kind_of_trouble_has_an_alert_and_each_alert_a_test() {
-    let (rules, tests) = (
-        text_of("src/packaging/prometheus-rules.yml"),
-        text_of("tests/machines/alerts.yml"),
-    );
-    let mut parts = rules.split("- alert: ").skip(1);
-    let of_servers = [
-        "Down",
-        "RefusesPuts",
-        "Drains",
-        "MemoryFills",
-        "ConnectionsRunOut",
-    ];
-    for name in of_servers {
-        let rule = parts.next().expect("a rule");
-        assert!(rule.starts_with(&format!("Beanpole{name}\n")), "{rule}");
-    }
-    for kind in &TABLE {
-        let rule = parts.next().unwrap_or_default();
-        assert!(rule.starts_with(&format!("{}\n", kind.rule)), "{rule}");
-        // What is a figure in both is the same. How long no job was done is there in
-        // the time of the rule.
-        let is_same = rule.contains(&format!(">= {}\n", kind.least));
-        assert!(is_same || matches!(kind.least, 1 | 60), "{rule}");
-    }
-    assert_eq!(parts.next(), None, "no alert without a row of the table");
-    for part in rules.split("- alert: ").skip(1) {
-        let name = part.lines().next().expect("a name");
-        let times = tests.matches(&format!("alertname: {name},")).count();
-        assert!(times >= 3, "{name}: before, while it lasts, and after it");
     }
 }
 

@@ -2,7 +2,7 @@
 //! sentences for people; and why a server takes no jobs.
 //!
 //! [`TABLE`] is all that can be wrong with a tube. `why`, `top`, the console and the
-//! choice of `metrics` read it, and each row names the alert that tells the same. What a
+//! choice of `metrics` read it, and each row has an alert that tells the same. What a
 //! row looks at follows from statistics and some jobs; [`sentences`] ask about more of
 //! these. Nothing is changed by it.
 
@@ -18,9 +18,6 @@ use std::time::Duration;
 
 /// A kind of trouble.
 pub struct Kind {
-    /// The alert for it in `src/packaging/prometheus-rules.yml`, which also demands that
-    /// it stays so for some time.
-    pub rule: &'static str,
     /// Whether it needs a person, or only may need one.
     pub is_grave: bool,
     /// What `top` shows after the name of such a tube.
@@ -28,17 +25,18 @@ pub struct Kind {
     /// The figure by which it is seen; `None` if there is nothing to be said about it.
     seen: fn(&Tube) -> Option<u64>,
     /// From this figure on it is trouble. A person who asks for the tube is told earlier.
-    pub least: u64,
+    least: u64,
     words: fn(&Tube, u64) -> String,
     /// What is said of it to a person; empty if nothing is.
     said: fn(&Look, u64) -> String,
 }
 
-/// All kinds of trouble, the worst first.
+/// All kinds of trouble, the worst first. Above each is the name of its alert in
+/// `src/packaging/prometheus-rules.yml`, which also demands that it stays so for some time.
 pub static TABLE: [Kind; 11] = [
+    // BeanpoleJobFails:
     // A job was reserved often and never done: its worker is lost each time, or takes too long.
     Kind {
-        rule: "BeanpoleJobFails",
         is_grave: true,
         mark: "!job",
         seen: |tube| tube.suspect.as_ref().map(failures),
@@ -55,9 +53,9 @@ pub static TABLE: [Kind; 11] = [
             )
         },
     },
+    // BeanpoleTubeUnwatched:
     // Jobs are ready, and no client watches the tube.
     Kind {
-        rule: "BeanpoleTubeUnwatched",
         is_grave: true,
         mark: "",
         seen: |tube| Some(tube.ready()).filter(|ready| *ready > 0 && tube.watching == 0),
@@ -65,9 +63,9 @@ pub static TABLE: [Kind; 11] = [
         words: |_, _| "nobody watches".into(),
         said: |_, ready| format!("Nobody watches it; {}.", jobs(ready, "ready")),
     },
+    // BeanpoleTubeFull:
     // The tube has as many jobs as it may have: puts are refused.
     Kind {
-        rule: "BeanpoleTubeFull",
         is_grave: true,
         mark: "",
         seen: |tube| is_full(tube.facts()).then(|| tube.facts().number("max-jobs")),
@@ -75,8 +73,8 @@ pub static TABLE: [Kind; 11] = [
         words: |_, _| "full".into(),
         said: |_, most| format!("It is full: puts are refused while it has {most} jobs."),
     },
+    // BeanpoleJobsBuried.
     Kind {
-        rule: "BeanpoleJobsBuried",
         is_grave: true,
         mark: "",
         seen: |tube| Some(tube.facts().jobs_in(&[State::Buried])).filter(|buried| *buried > 0),
@@ -89,9 +87,9 @@ pub static TABLE: [Kind; 11] = [
             format!("{}{first}.", jobs(buried, "buried"))
         },
     },
+    // BeanpoleJobsTimeOut:
     // Jobs that are there have timed out, or others in the last ten minutes.
     Kind {
-        rule: "BeanpoleJobsTimeOut",
         is_grave: true,
         mark: "!time",
         seen: |tube| {
@@ -110,9 +108,9 @@ pub static TABLE: [Kind; 11] = [
             }
         },
     },
+    // BeanpoleTubePaused:
     // It is paused, though jobs are ready.
     Kind {
-        rule: "BeanpoleTubePaused",
         is_grave: true,
         mark: "",
         seen: |tube| Some(tube.pause()).filter(|left| *left > 0 && tube.ready() > 0),
@@ -127,10 +125,10 @@ pub static TABLE: [Kind; 11] = [
             format!("It is paused for another {}{ready}.", span(left))
         },
     },
+    // BeanpoleJobsLimited:
     // Jobs are ready and workers wait for some: as many as may be with the keys of these
     // jobs are reserved.
     Kind {
-        rule: "BeanpoleJobsLimited",
         is_grave: false,
         mark: "",
         seen: |tube| {
@@ -141,9 +139,9 @@ pub static TABLE: [Kind; 11] = [
         words: |_, _| "waits for a limit".into(),
         said: |look, _| limited(look),
     },
+    // BeanpoleJobsWait:
     // A ready job has waited, and none was deleted in this time, though there are workers.
     Kind {
-        rule: "BeanpoleJobsWait",
         is_grave: false,
         mark: "",
         seen: |tube| tube.is_served().then(|| tube.still()),
@@ -151,9 +149,9 @@ pub static TABLE: [Kind; 11] = [
         words: |_, still| format!("no job done for {}", span(still)),
         said: |look, _| busy(look),
     },
+    // BeanpoleTubeGrows:
     // More jobs are put than are done.
     Kind {
-        rule: "BeanpoleTubeGrows",
         is_grave: false,
         mark: "!grows",
         seen: |tube| tube.growth.filter(|_| is_large(tube.facts())),
@@ -167,9 +165,9 @@ pub static TABLE: [Kind; 11] = [
             format!("It grows by {rate} jobs a {unit}; {}.", look.from)
         },
     },
+    // BeanpoleJobStarves:
     // The last ready job is old, and others go before it that were put much later.
     Kind {
-        rule: "BeanpoleJobStarves",
         is_grave: false,
         mark: "",
         seen: |tube| {
@@ -190,9 +188,9 @@ pub static TABLE: [Kind; 11] = [
             )
         },
     },
+    // BeanpoleJobsExpire:
     // Jobs expired in the last ten minutes, as far as it was watched.
     Kind {
-        rule: "BeanpoleJobsExpire",
         is_grave: false,
         mark: "",
         seen: |tube| (tube.facts().number("total-expired") > 0).then(|| tube.recently_expired()),
@@ -487,6 +485,7 @@ fn limited(look: &Look) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use support::text_of;
 
     #[test]
     fn a_job_behind_a_stream_of_more_urgent_ones_is_trouble() {
@@ -500,6 +499,49 @@ mod tests {
             let mut tube = Tube::default();
             (tube.age, tube.last_age) = (age, last_age);
             assert_eq!(super::words(&Trouble::of(&tube)), words);
+        }
+    }
+
+    /// What they fire for, promtool plays: see tests/machines/packaging.
+    #[test]
+    fn each_kind_of_trouble_has_an_alert_and_each_alert_a_test() {
+        let rules = text_of("src/packaging/prometheus-rules.yml");
+        let tests = text_of("tests/machines/alerts.yml");
+        let of_servers = [
+            "Down",
+            "RefusesPuts",
+            "Drains",
+            "MemoryFills",
+            "ConnectionsRunOut",
+        ];
+        let of_tubes = [
+            "JobFails",
+            "TubeUnwatched",
+            "TubeFull",
+            "JobsBuried",
+            "JobsTimeOut",
+            "TubePaused",
+            "JobsLimited",
+            "JobsWait",
+            "TubeGrows",
+            "JobStarves",
+            "JobsExpire",
+        ];
+        let named: Vec<_> = rules.split("- alert: ").skip(1).collect();
+        let expected: Vec<_> = of_servers.into_iter().chain(of_tubes).collect();
+        assert_eq!(named.len(), expected.len());
+        for (rule, name) in named.iter().zip(expected) {
+            assert!(rule.starts_with(&format!("Beanpole{name}\n")), "{rule}");
+            let times = tests
+                .matches(&format!("alertname: Beanpole{name},"))
+                .count();
+            assert!(times >= 3, "{name}: before, while it lasts, and after it");
+        }
+        for (kind, rule) in TABLE.iter().zip(&named[of_servers.len()..]) {
+            // What is a figure in both is the same. How long no job was done is there in
+            // the time of the rule.
+            let is_same = rule.contains(&format!(">= {}\n", kind.least));
+            assert!(is_same || matches!(kind.least, 1 | 60), "{rule}");
         }
     }
 }
