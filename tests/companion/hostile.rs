@@ -284,6 +284,25 @@ fn each_message_about_one_of_several_servers_says_which() {
 }
 
 #[test]
+fn a_reply_that_comes_byte_by_byte_has_one_deadline() {
+    for begins in ["", "OK 1000\r\n", "FOUND 1 1000\r\n"] {
+        let (listener, port) = listen();
+        thread::spawn(move || {
+            for mut stream in listener.incoming().flatten() {
+                let mut sent = stream.write_all(begins.as_bytes());
+                while sent.is_ok() {
+                    thread::sleep(Duration::from_millis(100));
+                    sent = stream.write_all(b"x");
+                }
+            }
+        });
+        let (said, error) = Scene::at(port).said("beanpole --timeout 0.5 peek 1");
+        assert_eq!(said, "", "{error}");
+        assert!(error.contains("no reply within 0.5 s"), "{error}");
+    }
+}
+
+#[test]
 fn a_walk_through_jobs_without_an_end_ends() {
     let scene = answering(endless(""));
     let (_, error) = scene.said("beanpole dump");
