@@ -4,7 +4,7 @@
 use super::LOOKS_EVERY;
 use super::leaving::LEAVES_WITHIN;
 use super::outbox::Client;
-use super::shared::{Guarded, SLICE_STEPS, Shared, Slot};
+use super::shared::{Guarded, SLICE_STEPS, Shared};
 use super::stream::Stream;
 use super::system::CLOSING;
 use crate::engine::{ConnectionId, Time};
@@ -44,12 +44,8 @@ impl Shared {
             }
             let (id, timeout) = (state.engine.connect(), self.limits.idle_timeout);
             let (binlog, leaving) = (self.binlog.clone(), Arc::clone(&self.leaving));
-            let client = Arc::new(Client::new(stream, id, binlog, leaving, timeout));
-            let slot = Slot {
-                client: Arc::clone(&client),
-                since: now,
-            };
-            state.clients.insert(id, slot);
+            let client = Arc::new(Client::new(stream, id, now, binlog, leaving, timeout));
+            state.clients.insert(id, Arc::clone(&client));
             Ok(client)
         })?;
         if let Err(error) = self.hangups.add(&client.stream.0, client.id.0) {
@@ -72,11 +68,9 @@ impl Shared {
         } else {
             // `leave` frees the slot before it looks for the client in this list.
             let (found, now) = self.with_lock(|state, now| {
-                let slots = found
-                    .iter()
-                    .filter_map(|id| state.clients.get(&ConnectionId(*id)));
-                let clients = slots.map(|slot| Arc::clone(&slot.client));
-                (clients.collect::<Vec<_>>(), now)
+                let client = |id| state.clients.get(&ConnectionId(id)).cloned();
+                let clients: Vec<_> = found.into_iter().filter_map(client).collect();
+                (clients, now)
             });
             for client in found {
                 let until = (!client.delays_its_worker()).then_some(now + LEAVES_WITHIN);
@@ -122,10 +116,7 @@ impl Shared {
     /// stream, and disconnects it when what it has read is executed; or, if it waits in a
     /// `reserve`, the hang-up ends that.
     pub fn close(&self, id: ConnectionId, by: &Client) {
-        let found = self.with_lock(|state, _| {
-            let slot = state.clients.get(&id);
-            slot.map(|slot| Arc::clone(&slot.client))
-        });
+        let found = self.with_lock(|state, _| state.clients.get(&id).cloned());
         // It may have left just now.
         if let Some(client) = found {
             let text = format_args!("closes connection {}, {}", id.0, client.stream);
@@ -197,8 +188,7 @@ impl Shared {
     }
 
     pub fn clients(&self) -> Vec<Arc<Client>> {
-        let client = |slot: &Slot| Arc::clone(&slot.client);
-        self.with_lock(|state, _| state.clients.values().map(client).collect())
+        self.with_lock(|state, _| state.clients.values().cloned().collect())
     }
 }
 

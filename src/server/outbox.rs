@@ -34,7 +34,7 @@
 use super::Stream;
 use super::leaving::Leaving;
 use crate::binlog::{Binlog, Failed, Lsn, Waiter};
-use crate::engine::ConnectionId;
+use crate::engine::{ConnectionId, Time};
 use crate::log::{self, Level};
 use crate::protocol::{Body, DependsOn, Reply};
 use crate::sync::{Condvar, Mutex, MutexGuard};
@@ -71,6 +71,8 @@ pub struct Client {
     pub stream: Stream,
     /// Its id in the engine.
     pub id: ConnectionId,
+    /// When it came.
+    pub since: Time,
     /// Its name in the log, if connections are logged.
     pub name: OnceLock<String>,
     binlog: Option<Arc<Binlog>>,
@@ -146,6 +148,7 @@ impl Client {
     pub fn new(
         stream: Stream,
         id: ConnectionId,
+        since: Time,
         binlog: Option<Arc<Binlog>>,
         leaving: Arc<Leaving>,
         send_timeout: Option<Duration>,
@@ -153,6 +156,7 @@ impl Client {
         Client {
             stream,
             id,
+            since,
             name: OnceLock::new(),
             binlog,
             leaving,
@@ -659,6 +663,7 @@ mod tests {
         let client = Client::new(
             Stream(ours.into()),
             ConnectionId(0),
+            Time::default(),
             None,
             Arc::default(),
             send_timeout,

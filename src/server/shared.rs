@@ -62,19 +62,12 @@ pub struct Guarded {
     has_appended: bool,
     /// The clients, in the order in which they came. Each of them takes up a *slot* of the
     /// limit of connections.
-    pub(super) clients: BTreeMap<ConnectionId, Slot>,
+    pub(super) clients: BTreeMap<ConnectionId, Arc<Client>>,
     /// How many workers have no client.
     pub idle_workers: usize,
     /// How long the timer sleeps, and when it trims the heap.
     pub sleep: Sleep,
     pub trim: Trim,
-}
-
-/// A client that is connected.
-pub struct Slot {
-    pub client: Arc<Client>,
-    /// When it came.
-    pub since: Time,
 }
 
 impl Guarded {
@@ -282,7 +275,7 @@ impl Shared {
             // While the server stops, a connection that is closed stays in the
             // engine, and may get a reply here. It keeps its jobs, so that no
             // other client gets a job that this one may still be working on.
-            let client = Arc::clone(&state.clients.get(&id)?.client);
+            let client = Arc::clone(state.clients.get(&id)?);
             let needed = self.needed_for(&reply);
             Some((client, reply, needed))
         };

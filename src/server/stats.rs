@@ -10,7 +10,7 @@ use nix::sys::resource::{Usage, UsageWho, getrusage};
 use nix::sys::time::{TimeVal, TimeValLike};
 use nix::sys::utsname::UtsName;
 use std::ffi::OsStr;
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
 /// The version of the protocol, which `stats` shows. Client libraries compare it to find
 /// out which commands exist, so it has the form that they expect.
@@ -70,19 +70,17 @@ fn binlog(shared: &Shared) -> binlog::Stats {
 /// Adds to a list of connections what the engine does not know of them. Those
 /// that have closed meanwhile are omitted.
 pub fn name_peers(list: &mut ConnectionList, shared: &Shared) {
-    let clients: Vec<_> = shared.with_lock(|state, now| {
-        let client = |one: &ConnectionStats| {
-            let slot = state.clients.get(&ConnectionId(one.id))?;
-            Some((Arc::clone(&slot.client), now.since(slot.since).as_secs()))
-        };
+    let clients: Vec<_> = shared.with_lock(|state, _| {
+        let client = |one: &ConnectionStats| state.clients.get(&ConnectionId(one.id)).cloned();
         list.items.iter().map(client).collect()
     });
-    let mut clients = clients.into_iter();
+    let (mut clients, now) = (clients.into_iter(), shared.clock.now());
     list.items.retain_mut(|one| {
-        let Some(Some((client, age))) = clients.next() else {
+        let Some(client) = clients.next().flatten() else {
             return false;
         };
-        (one.address, one.age) = (client.stream.to_string(), age);
+        one.address = client.stream.to_string();
+        one.age = now.since(client.since).as_secs();
         true
     });
 }

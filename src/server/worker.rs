@@ -374,7 +374,8 @@ mod tests {
         let id = engine.connect();
         let shared = Shared::new(engine, None, clock, limits).unwrap();
         let (ours, theirs) = UnixStream::pair().unwrap();
-        let client = Client::new(Stream(ours.into()), id, None, Arc::default(), None);
+        let (stream, now) = (Stream(ours.into()), clock.now());
+        let client = Client::new(stream, id, now, None, Arc::default(), None);
         work(Worker::new(&shared, &Arc::new(client)), theirs);
     }
 
