@@ -1,8 +1,9 @@
 //! What the engine counts. The numbers are changed where the counted things
 //! happen, not here.
 
+use super::job::{QueueEntry, State};
+use crate::protocol::Priority;
 use crate::protocol::command::COUNTED;
-use crate::protocol::{JobState, Priority};
 
 /// Ready jobs with a smaller priority count as urgent.
 const NOT_URGENT: Priority = Priority(1024);
@@ -21,34 +22,34 @@ pub struct Counts {
     /// Commands given, in the order of `stats`. Lines that cannot be read are not
     /// counted.
     pub commands: [u64; COUNTED],
-    /// How often a job's time to run ended.
-    pub timeouts: u64,
-    /// Jobs put.
-    pub total_jobs: u64,
     /// Connections accepted.
     pub total_connections: u64,
-    /// Jobs deleted because their time was over.
-    pub expired: u64,
     /// Puts refused because the server takes no job now, or not this one.
     pub refused: u64,
-    /// Puts refused because their tube had as many jobs as it may have.
-    pub refused_by_tubes: u64,
 }
 
-/// How many jobs are in which state.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// The jobs of a tube, or of all tubes: how many there are, and what has happened to them.
+#[derive(Default)]
 pub struct JobCounts {
-    /// The jobs in each state, in the order of [`JobState`].
+    /// The jobs in each state, in the order of [`JobState`](crate::protocol::JobState).
     pub by_state: [usize; 4],
     /// The urgent ones among the ready jobs.
     pub urgent: usize,
+    /// Jobs put.
+    pub total: u64,
+    /// How often they had each [`Event`](crate::protocol::Event).
+    pub events: [u64; 5],
+    /// Jobs deleted because their time was over.
+    pub expired: u64,
+    /// Puts refused because the tube had as many jobs as it may have.
+    pub refused: u64,
 }
 
 impl JobCounts {
-    /// Changes the counts that a job in this state appears in.
-    pub fn count(&mut self, state: JobState, priority: Priority, change: fn(&mut usize)) {
-        change(&mut self.by_state[state as usize]);
-        if state == JobState::Ready && priority < NOT_URGENT {
+    /// Changes how many jobs there are with such an entry.
+    pub fn change(&mut self, entry: QueueEntry, change: fn(&mut usize)) {
+        change(&mut self.by_state[entry.state.name() as usize]);
+        if entry.state == State::Ready && entry.priority < NOT_URGENT {
             change(&mut self.urgent);
         }
     }

@@ -33,12 +33,13 @@ impl Engine {
     #[inline(never)]
     pub(super) fn stats(&self) -> Reply {
         let [mut document, mut state] = <[Document; 2]>::default();
+        let [_, timeouts, ..] = self.counts.jobs.events;
         add_jobs(&mut document, &self.counts.jobs);
         for (name, count) in command::counted().into_iter().zip(self.counts.commands) {
             document.add_number(&["cmd-", name].concat(), count);
         }
-        document.add_number("job-timeouts", self.counts.timeouts);
-        document.add_number("total-jobs", self.counts.total_jobs);
+        document.add_number("job-timeouts", timeouts);
+        document.add_number("total-jobs", self.counts.jobs.total);
         document.add_number("max-job-size", self.config.max_job_size);
         document.add("current-tubes", self.tubes_by_name.list.len());
         document.add("current-connections", self.connections.len());
@@ -57,8 +58,8 @@ impl Engine {
         facts.add_number("put-refusal", self.put_refusal());
         facts.add_number("puts-refused", self.counts.refused);
         facts.add_number("max-jobs-per-tube", self.max_jobs_per_tube());
-        facts.add_number("puts-refused-by-tubes", self.counts.refused_by_tubes);
-        facts.add_number("jobs-expired", self.counts.expired);
+        facts.add_number("puts-refused-by-tubes", self.counts.jobs.refused);
+        facts.add_number("jobs-expired", self.counts.jobs.expired);
         facts.add_number("idempotency-keys-taken", self.tombstone_count() as u64);
         facts.add_number("unique-keys-memory", self.keys.unique.memory);
         facts.add_number("memory-used", self.memory() + self.outside.memory);
@@ -233,7 +234,7 @@ impl Engine {
 
     /// What `list-tube-stats` shows of a tube.
     fn tube_facts(&self, tube: &Tube) -> Document {
-        let [reserves, timeouts, releases, buries, kicks] = tube.events;
+        let [reserves, timeouts, releases, buries, kicks] = tube.jobs.events;
         let age = |job: Option<(Priority, JobId)>| {
             let job = job.and_then(|(_, id)| self.jobs.get(id));
             job.map_or(0, |job| self.now.since(job.created_at).as_secs())
@@ -248,9 +249,9 @@ impl Engine {
         facts.add_number("total-kicks", kicks);
         facts.add_number("first-ready-age", age(tube.ready.first()));
         facts.add_number("last-ready-age", age(tube.ready.last()));
-        facts.add_number("total-expired", tube.expired);
+        facts.add_number("total-expired", tube.jobs.expired);
         facts.add_number("max-jobs", self.max_jobs_per_tube());
-        facts.add_number("puts-refused", tube.refused);
+        facts.add_number("puts-refused", tube.jobs.refused);
         facts
     }
 
@@ -260,7 +261,7 @@ impl Engine {
         let (pause, pause_left) = tube.pause.map(pause).unwrap_or_default();
         facts.add_name("name", &tube.name);
         add_jobs(facts, &tube.jobs);
-        facts.add_number("total-jobs", tube.total_jobs);
+        facts.add_number("total-jobs", tube.jobs.total);
         facts.add_number("current-using", tube.using as u64);
         facts.add_number("current-watching", tube.watching as u64);
         facts.add_number("current-waiting", tube.waiting.len() as u64);

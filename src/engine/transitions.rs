@@ -30,6 +30,7 @@
 //! come in there, and know nothing of the table above: see `options`.
 
 use super::connection::Wait;
+use super::counts::JobCounts;
 use super::job::{Job, QueueEntry, State};
 use super::slab::{ConnectionIndex, TubeIndex};
 use super::{Change, Engine, JobId, Owner, Reply, Time};
@@ -120,7 +121,6 @@ impl Engine {
             && let Some(&(until, id)) = self.connections[index].reserved.first()
             && until <= self.now
         {
-            self.counts.timeouts += 1;
             self.fail_try(id, Some(Event::Timeout));
         }
     }
@@ -161,7 +161,9 @@ impl Engine {
             // As in beanstalkd, 0 comes after the highest number.
             let count = &mut job.details_mut().counters[event as usize];
             *count = count.wrapping_add(1);
-            self.tubes[job.tube].events[event as usize] += 1;
+            for jobs in [&mut self.tubes[job.tube].jobs, &mut self.counts.jobs] {
+                jobs.events[event as usize] += 1;
+            }
         }
         job.state = state;
         let is_known = match (before.state, state) {
@@ -290,7 +292,7 @@ impl Engine {
                 self.connections[by].reserved.remove(&(until, id));
             }
         }
-        self.count(entry, |n| *n -= 1);
+        self.count(entry.tube, |jobs| jobs.change(entry, |n| *n -= 1));
     }
 
     /// Puts a job into the collection that its state names.
@@ -310,7 +312,7 @@ impl Engine {
                 self.set_timer(Owner::Connection(by));
             }
         }
-        self.count(entry, |n| *n += 1);
+        self.count(entry.tube, |jobs| jobs.change(entry, |n| *n += 1));
     }
 
     /// Adds a delayed or buried job to those of its tube, or takes it out. If it is the
@@ -351,11 +353,10 @@ impl Engine {
         }
     }
 
-    /// Changes the counts that this entry appears in.
-    fn count(&mut self, entry: QueueEntry, change: fn(&mut usize)) {
-        for counts in [&mut self.tubes[entry.tube].jobs, &mut self.counts.jobs] {
-            counts.count(entry.state.name(), entry.priority, change);
-        }
+    /// Counts something of the jobs of a tube, and of all.
+    pub(super) fn count(&mut self, tube: TubeIndex, change: impl Fn(&mut JobCounts)) {
+        change(&mut self.tubes[tube].jobs);
+        change(&mut self.counts.jobs);
     }
 
     /// Sets a timer to what comes next for its owner, if that is earlier. (It never has to

@@ -30,9 +30,8 @@ pub struct Tube {
     pub delayed: BTreeSet<(u64, JobId)>,
     /// The buried jobs by the order of their burial. Here, too, is only the first of a page.
     pub buried: BTreeSet<(u64, JobId)>,
-    /// How many jobs it has, by state: those in the collections above and in the
-    /// queues of keys, and the reserved ones, which are in collections of the
-    /// connections.
+    /// Its jobs: those in the collections above and in the queues of keys, and the
+    /// reserved ones, which are in collections of the connections.
     pub jobs: JobCounts,
     /// The connections that wait here.
     pub waiting: BTreeMap<Order, ConnectionIndex>,
@@ -45,14 +44,8 @@ pub struct Tube {
     pub using: usize,
     /// Connections that watch it.
     pub watching: usize,
-    pub total_jobs: u64,
-    /// How often its jobs had each [`Event`](crate::protocol::Event).
-    pub events: [u64; 5],
     pub deletes: u64,
     pub pauses: u64,
-    /// How many of its jobs have expired, and how many puts it had no place for.
-    pub expired: u64,
-    pub refused: u64,
     /// Its position in the list of names.
     pub position: usize,
 }

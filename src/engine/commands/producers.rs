@@ -80,8 +80,7 @@ impl Engine {
                 self.effects.unneeded_bodies.extend(body);
                 match refusal {
                     None => {
-                        self.counts.refused_by_tubes += 1;
-                        self.tubes[tube].refused += 1;
+                        self.count(tube, |jobs| jobs.refused += 1);
                     }
                     Some(Reply::OutOfMemory | Reply::Draining) => self.counts.refused += 1,
                     Some(_) => {}
@@ -114,8 +113,7 @@ impl Engine {
         };
         self.add(id, job);
         self.record(Change::Put(id));
-        self.tubes[tube].total_jobs += 1;
-        self.counts.total_jobs += 1;
+        self.count(tube, |jobs| jobs.total += 1);
         Reply::Inserted(id)
     }
 

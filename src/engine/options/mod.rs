@@ -116,8 +116,7 @@ impl Engine {
                 self.record(Change::Delete(id, stored.lengths()));
             } else {
                 let job = self.jobs.get(id).expect("it has a tombstone, or exists");
-                self.tubes[job.tube].expired += 1;
-                self.counts.expired += 1;
+                self.count(job.tube, |jobs| jobs.expired += 1);
                 self.delete_job(id);
             }
         }
