@@ -8,6 +8,16 @@ use crate::protocol::command::Put;
 use crate::protocol::framing::NoBody;
 use crate::protocol::{Body, JobId, Reply, TubeName};
 
+/// Why a put makes no job.
+enum NoJob {
+    /// The server takes no job now, or not this one.
+    Refused(Reply),
+    /// This job has its key, or had it before it was deleted. So it needs no room.
+    KeyIsTaken(JobId),
+    /// Its tube has as many jobs as it may have. Other tubes go on.
+    TubeIsFull,
+}
+
 impl Engine {
     /// The id is given now, before the body has come: a put that fails later
     /// has used it up.
@@ -28,37 +38,31 @@ impl Engine {
             return false;
         };
         let Connection { incoming, used, .. } = &self.connections[by];
-        incoming.as_ref().is_some_and(|(_, put)| {
-            let is_refused = self.refusal(put, *used, None).is_some() || self.is_full(*used);
-            !is_refused && self.holder(put, *used).is_none()
-        })
+        let put = incoming.as_ref().map(|(_, put)| put);
+        put.is_some_and(|put| self.why_no_job(put, *used, None).is_none())
     }
 
-    /// Why the server refuses a put, if it does: the first reason here is the reply. The framer
-    /// has decided what its bytes are. If its key is taken, it needs no room for that.
-    fn refusal(&self, put: &Put, tube: TubeIndex, no_body: Option<NoBody>) -> Option<Reply> {
+    /// Why a put makes no job, if so: the first reason here counts. The framer has decided what
+    /// its bytes are.
+    fn why_no_job(&self, put: &Put, tube: TubeIndex, no_body: Option<NoBody>) -> Option<NoJob> {
         let options = put.options.as_deref();
         let limit = options.and_then(|options| options.limit.as_ref());
         let has_memory = self.has_memory_for(memory::of_job(put.size as usize + 2, options))
             && !limit.is_some_and(|limit| self.is_spread_too_far(limit, tube));
-        match no_body {
-            Some(NoBody::TooBig) => Some(Reply::JobTooBig),
-            _ if !has_memory => Some(Reply::OutOfMemory),
-            Some(NoBody::NoRoom) => Some(Reply::OutOfMemory),
-            Some(NoBody::NoCrlf) => Some(Reply::ExpectedCrlf),
-            None if self.outside.draining => Some(Reply::Draining),
-            None => {
-                let has_room = self.has_room_for_key(put, tube) || self.holder(put, tube).is_some();
-                (!has_room).then_some(Reply::OutOfMemory)
-            }
-        }
-    }
-
-    /// Whether a tube has as many jobs as it may have. Then the tube refuses a put that the
-    /// server would take, unless its key is taken: other tubes go on.
-    fn is_full(&self, tube: TubeIndex) -> bool {
         let most = self.config.max_jobs_per_tube;
-        most.is_some_and(|most| self.tubes[tube].jobs.sum() >= most.get())
+        let is_full = most.is_some_and(|most| self.tubes[tube].jobs.sum() >= most.get());
+        Some(NoJob::Refused(match no_body {
+            Some(NoBody::TooBig) => Reply::JobTooBig,
+            _ if !has_memory => Reply::OutOfMemory,
+            Some(NoBody::NoRoom) => Reply::OutOfMemory,
+            Some(NoBody::NoCrlf) => Reply::ExpectedCrlf,
+            None if self.outside.draining => Reply::Draining,
+            None => match self.holder(put, tube) {
+                Some(job) => return Some(NoJob::KeyIsTaken(job)),
+                None if !self.has_room_for_key(put, tube) => Reply::OutOfMemory,
+                None => return is_full.then_some(NoJob::TubeIsFull),
+            },
+        }))
     }
 
     /// What becomes of a put, now that its body has come.
@@ -71,21 +75,20 @@ impl Engine {
         };
         let no_room = self.outside.disk_is_full.then_some(NoBody::NoRoom);
         let no_body = body.as_ref().err().copied().or(no_room);
-        let refusal = self.refusal(&put, tube, no_body);
-        match (refusal, body) {
-            (None, Ok(body)) if !self.is_full(tube) || self.holder(&put, tube).is_some() => {
-                self.insert(tube, id, put, body)
+        let Some(no_job) = self.why_no_job(&put, tube, no_body) else {
+            return self.insert(tube, id, put, body.expect("a put without one is refused"));
+        };
+        self.effects.unneeded_bodies.extend(body);
+        match no_job {
+            NoJob::KeyIsTaken(job) => self.inserted_before(job, put.priority),
+            NoJob::TubeIsFull => {
+                self.count(tube, |jobs| jobs.refused += 1);
+                Reply::OutOfMemory
             }
-            (refusal, body) => {
-                self.effects.unneeded_bodies.extend(body);
-                match refusal {
-                    None => {
-                        self.count(tube, |jobs| jobs.refused += 1);
-                    }
-                    Some(Reply::OutOfMemory | Reply::Draining) => self.counts.refused += 1,
-                    Some(_) => {}
-                }
-                refusal.unwrap_or(Reply::OutOfMemory)
+            NoJob::Refused(reply) => {
+                let is_counted = matches!(reply, Reply::OutOfMemory | Reply::Draining);
+                self.counts.refused += u64::from(is_counted);
+                reply
             }
         }
     }
@@ -93,10 +96,6 @@ impl Engine {
     // Not inlined: all commands would take as much of the stack as this one.
     #[inline(never)]
     fn insert(&mut self, tube: TubeIndex, id: JobId, put: Put, body: Body) -> Reply {
-        if let Some(reply) = self.inserted_before(&put, tube) {
-            self.effects.unneeded_bodies.push(body);
-            return reply;
-        }
         let job = Job {
             body,
             created_at: self.now,

@@ -8,7 +8,7 @@ use crate::engine::job::{Job, JobFields};
 use crate::engine::slab::TubeIndex;
 use crate::engine::{Change, Engine, Owner, StoredJob, StoredState, memory};
 use crate::protocol::command::Put;
-use crate::protocol::{Body, JobId, Key, PutOptions, Reply, Seconds, TubeName, Unique};
+use crate::protocol::{Body, JobId, Key, Priority, PutOptions, Reply, Seconds, TubeName, Unique};
 use std::collections::BTreeMap;
 
 /// The keys that are taken.
@@ -112,27 +112,21 @@ impl Engine {
             })
     }
 
-    /// The reply to a put whose key is taken. If the put is more urgent than
-    /// the job that has the key, that job becomes as urgent.
-    pub(in crate::engine) fn inserted_before(
-        &mut self,
-        put: &Put,
-        tube: TubeIndex,
-    ) -> Option<Reply> {
-        let id = self.holder(put, tube)?;
+    /// The reply to a put whose key this job has. If the put is more urgent, the job
+    /// becomes as urgent.
+    pub(in crate::engine) fn inserted_before(&mut self, id: JobId, priority: Priority) -> Reply {
         let Some(job) = self.jobs.get_mut(id) else {
-            return Some(Reply::InsertedBefore(id, None, None));
+            return Reply::InsertedBefore(id, None, None);
         };
         let before = job.queue_entry();
-        let is_sooner = put.priority < job.priority;
+        let is_sooner = priority < job.priority;
         if is_sooner {
-            job.priority = put.priority;
+            job.priority = priority;
             let after = job.queue_entry();
             self.move_job(id, Some(before), Some(after));
             self.record(Change::Update(id));
         }
-        let priority = is_sooner.then_some(put.priority);
         let state = before.state.name();
-        Some(Reply::InsertedBefore(id, Some(state), priority))
+        Reply::InsertedBefore(id, Some(state), is_sooner.then_some(priority))
     }
 }
