@@ -4,7 +4,7 @@
 use super::Time;
 use super::slab::TubeIndex;
 use super::tube::Order;
-use crate::protocol::command::{Ask, Put};
+use crate::protocol::command::Put;
 use crate::protocol::{JobId, Seconds};
 use std::collections::BTreeSet;
 
@@ -44,8 +44,6 @@ pub struct Connection {
     /// `Some` between the line of a put and the end of its body: the id that
     /// the job gets, and the numbers of the line.
     pub incoming: Option<(JobId, Put)>,
-    /// `Some` while a request is under way that takes several time slices.
-    pub unfinished: Option<Unfinished>,
     /// The peer will send nothing more, so the connection must not wait.
     pub half_closed: bool,
     /// It has sent a reserve, or got a job by `reserve-job`.
@@ -66,26 +64,6 @@ pub struct Wait {
     pub until: Option<Time>,
     /// Whether the answer tells about the job.
     pub with_stats: bool,
-}
-
-/// A request that takes several time slices.
-#[derive(Clone, Copy)]
-pub enum Unfinished {
-    /// A `kick` of very many jobs.
-    Kick(Kick),
-    /// A reserve, while clients that came before it are to be served first.
-    Reserve(Ask),
-}
-
-/// What a `kick` has done, and what is left to do.
-#[derive(Clone, Copy)]
-pub struct Kick {
-    /// Whether the tube had a buried job at the start. Then only buried jobs
-    /// are kicked.
-    pub only_buried: bool,
-    /// How many more jobs it may kick at most.
-    pub left: usize,
-    pub kicked: usize,
 }
 
 impl Connection {

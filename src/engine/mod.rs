@@ -63,6 +63,7 @@ pub use job::{JobFields, Lengths, StoredJob, StoredState};
 pub use time::{Shift, Time};
 pub use tube::StoredPause;
 
+use crate::protocol::command::Rest;
 use crate::protocol::{Body, JobId, Reply, Seconds, TubeName};
 use connection::Connection;
 use counts::Counts;
@@ -117,8 +118,8 @@ pub enum Outcome {
     /// request.
     Waiting,
     /// The request has used up its time slice.
-    /// [`Request::Continue`](crate::protocol::Request::Continue) continues it.
-    Unfinished,
+    /// [`Request::Continue`](crate::protocol::Request::Continue) does the rest.
+    Unfinished(Rest),
     /// The connection is to be closed.
     Quit,
 }

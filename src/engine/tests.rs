@@ -40,10 +40,10 @@ impl Bench {
                 self.0.effects.steps = 0;
                 outcome = self.0.execute(id, request, now);
                 longest = longest.max(self.0.effects.steps);
-                if outcome != Outcome::Unfinished {
+                let Outcome::Unfinished(rest) = outcome else {
                     break;
-                }
-                request = Request::Continue;
+                };
+                request = Request::Continue(rest);
             }
         }
         (outcome, longest)

@@ -199,6 +199,27 @@ pub struct Put {
     pub trailing: bool,
 }
 
+/// The rest of a command that has used up its time slice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rest {
+    /// A `kick` of very many jobs.
+    Kick(Kick),
+    /// A reserve, while clients that came before it are to be served first.
+    Reserve(Ask),
+}
+
+/// What a `kick` has done, and what is left to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kick {
+    /// Whether the tube had a buried job at the start. Then only buried jobs
+    /// are kicked.
+    pub only_buried: bool,
+    /// How many more jobs it may kick at most.
+    pub left: usize,
+    /// How many it has kicked.
+    pub kicked: usize,
+}
+
 /// Which jobs a `list-jobs` asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListJobs {

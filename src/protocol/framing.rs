@@ -6,7 +6,7 @@
 //! it arrives, so that the caller can read the rest of it directly into this
 //! memory.
 
-use super::command::{self, Command, Put};
+use super::command::{self, Command, Put, Rest};
 use super::{Body, Reply};
 
 /// The longest line, with its CR LF, in bytes.
@@ -36,9 +36,9 @@ pub enum Request {
     /// has its reader's browser send this: the next lines, which it can choose, would be
     /// commands. No line after it is looked at.
     Http,
-    /// The client did not send this one: it continues a request that has used up
+    /// The client did not send this one: it continues a command that has used up
     /// its time slice.
-    Continue,
+    Continue(Rest),
 }
 
 /// Why the bytes after the line of a `put` are no body. All of them were read

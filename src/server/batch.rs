@@ -87,7 +87,8 @@ impl Batch {
 
     /// Whether this is a bulk batch.
     pub fn is_bulk(&self) -> bool {
-        self.requests.len() > FEW_REQUESTS || self.requests.front() == Some(&Request::Continue)
+        let is_rest = matches!(self.requests.front(), Some(Request::Continue(_)));
+        self.requests.len() > FEW_REQUESTS || is_rest
     }
 
     /// Executes requests until it is time to send the replies. With `is_bulk`, workers
@@ -207,9 +208,9 @@ impl Batch {
                 }
                 // A put is answered after its body.
                 Outcome::AwaitBody => {}
-                Outcome::Unfinished => {
+                Outcome::Unfinished(rest) => {
                     // Others go first before its next time slice.
-                    self.requests.push_front(Request::Continue);
+                    self.requests.push_front(Request::Continue(rest));
                     return Next::Continue;
                 }
                 Outcome::Waiting => return Next::Wait,
@@ -239,6 +240,7 @@ mod tests {
     use super::*;
     use crate::binlog::{Binlog, Options, SyncMode};
     use crate::engine::{Config, Engine, Shift};
+    use crate::protocol::command::{Ask, Rest};
     use crate::protocol::{Framer, Seconds};
     use crate::server::{Clock, Limits};
     use std::sync::Arc;
@@ -427,7 +429,7 @@ mod tests {
         push(&mut batch, "peek-ready\r\n");
         assert!(batch.is_bulk());
         let mut rest = Batch::default();
-        rest.push(Request::Continue);
+        rest.push(Request::Continue(Rest::Reserve(Ask::default())));
         assert!(rest.is_bulk());
     }
 

@@ -339,7 +339,7 @@ fn log_request(client: &Client, request: &Request, line: &[u8]) {
             &client.stream,
             format_args!("closed: it speaks HTTP (does a web page have a browser do that?)"),
         ),
-        Request::Continue => {}
+        Request::Continue(_) => {}
     }
 }
 
@@ -347,6 +347,7 @@ fn log_request(client: &Client, request: &Request, line: &[u8]) {
 mod tests {
     use super::*;
     use crate::engine::{Config, Engine};
+    use crate::protocol::command::{Ask, Rest};
     use crate::protocol::{Body, JobId};
     use crate::server::{Clock, Limits, Stream};
     use std::io::{Read, Write};
@@ -391,7 +392,8 @@ mod tests {
             assert!(worker.is_bulk());
             worker.framer.next(&mut &b"put 0 0 1 1000\r\n"[..]);
             assert!(!worker.is_bulk());
-            worker.batch.push(Request::Continue);
+            let rest = Rest::Reserve(Ask::default());
+            worker.batch.push(Request::Continue(rest));
             assert!(worker.is_bulk());
         });
     }

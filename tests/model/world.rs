@@ -359,7 +359,7 @@ impl World {
         match self.engine.execute(link.id, request, now) {
             Outcome::Reply(reply) => Some(text(&reply)),
             Outcome::AwaitBody | Outcome::Waiting => None,
-            Outcome::Unfinished => unreachable!("there are few jobs"),
+            Outcome::Unfinished(_) => unreachable!("there are few jobs"),
             Outcome::Quit => {
                 self.engine.disconnect(link.id, now);
                 self.links.remove(&client);

@@ -109,7 +109,7 @@ impl Clockwork {
                     }
                 }
                 Outcome::AwaitBody => {}
-                Outcome::Unfinished => unreachable!("stories are short"),
+                Outcome::Unfinished(_) => unreachable!("stories are short"),
                 Outcome::Waiting => client.state = ClientState::Waiting,
                 Outcome::Quit => client.state = ClientState::Closed,
             }

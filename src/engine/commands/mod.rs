@@ -8,10 +8,10 @@ mod others;
 mod producers;
 mod workers;
 
-use super::connection::Unfinished;
 use super::slab::ConnectionIndex;
 use super::tube::Tube;
 use super::{ConnectionId, Engine, Outcome, Time};
+use crate::protocol::command::Rest;
 use crate::protocol::{Command, Reply, Request, Seconds};
 
 impl Engine {
@@ -40,12 +40,8 @@ impl Engine {
             Request::Body(body) => Outcome::Reply(self.body(by, body)),
             Request::Refused(reply) => Outcome::Reply(reply),
             Request::Http => Outcome::Quit,
-            Request::Continue => match self.connections[by].unfinished.take() {
-                Some(Unfinished::Kick(kick)) => self.kick_some(by, kick),
-                Some(Unfinished::Reserve(ask)) => self.reserve_or_wait(by, ask),
-                // Only what has used up its time slice is continued, by the same worker.
-                None => unreachable!("a request is under way"),
-            },
+            Request::Continue(Rest::Kick(kick)) => self.kick_some(by, kick),
+            Request::Continue(Rest::Reserve(ask)) => self.reserve_or_wait(by, ask),
         };
         if self.is_due() {
             self.serve();

@@ -1,10 +1,10 @@
 //! What anybody may say: `peek` and its variants, `kick` and `pause-tube`.
 
-use crate::engine::connection::{Kick, Unfinished};
 use crate::engine::job::State;
 use crate::engine::slab::{ConnectionIndex, TubeIndex};
 use crate::engine::tube::Pause;
 use crate::engine::{Change, Engine, Outcome, Owner};
+use crate::protocol::command::{Kick, Rest};
 use crate::protocol::{Event, JobId, Reply, Seconds, TubeName};
 
 /// How many jobs a long kick changes in one time slice. It is few, because a full
@@ -55,8 +55,7 @@ impl Engine {
         if kick.left == 0 {
             return Outcome::Reply(Reply::KickedCount(kick.kicked));
         }
-        self.connections[by].unfinished = Some(Unfinished::Kick(kick));
-        Outcome::Unfinished
+        Outcome::Unfinished(Rest::Kick(kick))
     }
 
     pub(super) fn kick_job(&mut self, id: JobId) -> Option<Reply> {

@@ -1,11 +1,11 @@
 //! What workers say: `reserve` and its variants, what ends a reservation or
 //! prolongs it, `watch` and `ignore`.
 
-use crate::engine::connection::{MAX_WATCHED, Unfinished, WATCHED_FREELY};
+use crate::engine::connection::{MAX_WATCHED, WATCHED_FREELY};
 use crate::engine::job::{Job, Lengths, State};
 use crate::engine::slab::ConnectionIndex;
 use crate::engine::{Change, Engine, Outcome, memory};
-use crate::protocol::command::Ask;
+use crate::protocol::command::{Ask, Rest};
 use crate::protocol::{Event, JobId, Priority, Reply, Seconds, TubeName};
 
 impl Engine {
@@ -15,8 +15,7 @@ impl Engine {
     pub(super) fn reserve_or_wait(&mut self, by: ConnectionIndex, ask: Ask) -> Outcome {
         self.count_as_worker(by);
         if self.has_unserved() {
-            self.connections[by].unfinished = Some(Unfinished::Reserve(ask));
-            return Outcome::Unfinished;
+            return Outcome::Unfinished(Rest::Reserve(ask));
         }
         let best = self.best_watched(by);
         let connection = &self.connections[by];

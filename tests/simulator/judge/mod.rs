@@ -312,7 +312,7 @@ impl Judge {
                 self.the_first_request_is_served_in_time(number);
                 self.no_put_is_refused_that_has_room(number, &done);
                 // One that needs another time slice has done nothing yet.
-                let is_done = !matches!(outcome, Outcome::Unfinished);
+                let is_done = !matches!(outcome, Outcome::Unfinished(_));
                 let line = is_done.then(|| self.execute(number, asked, &done));
                 let reply = match outcome {
                     Outcome::Reply(reply) => Some((number, reply)),
