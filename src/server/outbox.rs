@@ -612,17 +612,7 @@ impl Ready {
 /// [`SEND_BYTES`] at least, so each of them ends a time slice. So does `CLOSED`: the socket
 /// is closed before more is executed.
 pub fn size(reply: &Reply) -> usize {
-    let is_sent_alone = matches!(
-        reply,
-        Reply::Jobs(_)
-            | Reply::Tubes(_)
-            | Reply::Connections(_)
-            | Reply::JobStats(_)
-            | Reply::TubeStats(_)
-            | Reply::ServerStats(_)
-            | Reply::MoreServerStats(_)
-            | Reply::Closed(_)
-    );
+    let is_sent_alone = matches!(reply.word(), "OK" | "CLOSED");
     reply
         .memory()
         .max(if is_sent_alone { SEND_BYTES } else { 0 })
