@@ -20,6 +20,8 @@ use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
+#[cfg(not(target_vendor = "apple"))]
+pub use nix::libc::FIONWRITE as UNSENT_BYTES;
 #[cfg(target_vendor = "apple")]
 pub use nix::sys::socket::sockopt::TcpKeepAlive as TcpKeepIdle;
 #[cfg(not(target_vendor = "apple"))]
@@ -43,8 +45,6 @@ pub fn widen(_: BorrowedFd<'_>, _: usize) {}
 
 pub struct HangupList(Kqueue);
 
-const AT_ONCE: usize = 64;
-
 impl HangupList {
     pub fn new() -> nix::Result<HangupList> {
         Kqueue::new().map(HangupList)
@@ -60,25 +60,20 @@ impl HangupList {
         self.0.kevent(&[event], &mut [], None).map(drop)
     }
 
-    pub fn take(&self) -> Vec<u64> {
+    pub(super) fn take_some(&self, gone: &mut Vec<u64>) -> bool {
         let (reads, no_flags) = (EventFilter::EVFILT_READ, EvFlags::empty());
         let none = KEvent::new(0, reads, no_flags, FilterFlag::empty(), 0, 0);
         let at_once = libc::timespec {
             tv_sec: 0,
             tv_nsec: 0,
         };
-        let mut gone = Vec::new();
-        loop {
-            let mut events = [none; AT_ONCE];
-            let found = self.0.kevent(&[], &mut events, Some(at_once));
-            let count = found.expect("the list is open");
-            let has_ended = |event: &&KEvent| event.flags().contains(EvFlags::EV_EOF);
-            let ended = events[..count].iter().filter(has_ended);
-            gone.extend(ended.map(|event| event.udata() as u64));
-            if count < AT_ONCE {
-                return gone;
-            }
-        }
+        let mut events = [none; 64];
+        let found = self.0.kevent(&[], &mut events, Some(at_once));
+        let count = found.expect("the list is open");
+        let has_ended = |event: &&KEvent| event.flags().contains(EvFlags::EV_EOF);
+        let ended = events[..count].iter().filter(has_ended);
+        gone.extend(ended.map(|event| event.udata() as u64));
+        count == events.len()
     }
 }
 
@@ -104,14 +99,6 @@ pub fn accept(listener: BorrowedFd<'_>) -> nix::Result<OwnedFd> {
 /// There is one call for both systems, and it does not tell the process.
 pub fn peer(socket: &OwnedFd) -> nix::Result<String> {
     getpeereid(socket).map(|(user, _)| format!("uid={user}"))
-}
-
-#[cfg(not(target_vendor = "apple"))]
-pub fn has_sent_all(socket: BorrowedFd<'_>) -> bool {
-    let mut unsent: libc::c_int = 0;
-    // SAFETY: the kernel writes an int there, and nothing else.
-    let done = unsafe { libc::ioctl(socket.as_raw_fd(), libc::FIONWRITE, &raw mut unsent) };
-    (done, unsent) == (0, 0)
 }
 
 #[cfg(target_vendor = "apple")]

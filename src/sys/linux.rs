@@ -15,6 +15,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
+pub use nix::libc::TIOCOUTQ as UNSENT_BYTES;
 pub use nix::sys::socket::sockopt::TcpKeepIdle;
 pub use nix::unistd::initgroups as set_supplementary_groups;
 
@@ -63,9 +64,6 @@ sockopt_impl!(
 /// leaves the list when it is closed.
 pub struct HangupList(Epoll);
 
-/// How many are asked for with one call.
-const AT_ONCE: usize = 64;
-
 impl HangupList {
     /// An empty list.
     pub fn new() -> nix::Result<HangupList> {
@@ -79,20 +77,14 @@ impl HangupList {
         self.0.add(socket, EpollEvent::new(flags, number))
     }
 
-    /// The numbers of the sockets whose peers have hung up since this was last called.
-    /// One that has half-closed first, and closed later, may be reported twice.
-    pub fn take(&self) -> Vec<u64> {
-        let mut gone = Vec::new();
-        loop {
-            let mut events = [EpollEvent::empty(); AT_ONCE];
-            // It does not wait, so no signal interrupts it.
-            let found = self.0.wait(&mut events, EpollTimeout::ZERO);
-            let count = found.expect("the list is open");
-            gone.extend(events[..count].iter().map(EpollEvent::data));
-            if count < AT_ONCE {
-                return gone;
-            }
-        }
+    /// Appends some of these numbers. Returns whether there may be more.
+    pub(super) fn take_some(&self, gone: &mut Vec<u64>) -> bool {
+        let mut events = [EpollEvent::empty(); 64];
+        // It does not wait, so no signal interrupts it.
+        let found = self.0.wait(&mut events, EpollTimeout::ZERO);
+        let count = found.expect("the list is open");
+        gone.extend(events[..count].iter().map(EpollEvent::data));
+        count == events.len()
     }
 }
 
@@ -118,14 +110,6 @@ pub fn accept(listener: BorrowedFd<'_>) -> nix::Result<OwnedFd> {
 pub fn peer(socket: &OwnedFd) -> nix::Result<String> {
     let peer = getsockopt(socket, sockopt::PeerCredentials)?;
     Ok(format!("pid={},uid={}", peer.pid(), peer.uid()))
-}
-
-/// Whether the peer's side has received all that was written to a socket.
-pub fn has_sent_all(socket: BorrowedFd<'_>) -> bool {
-    let mut unsent: libc::c_int = 0;
-    // SAFETY: the kernel writes an int there, and nothing else.
-    let done = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut unsent) };
-    (done, unsent) == (0, 0)
 }
 
 /// Makes a file system write an empty file in place. Some file systems (btrfs)

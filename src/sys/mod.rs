@@ -57,6 +57,25 @@ pub fn forget_pages(file: &std::fs::File) -> io::Result<()> {
     }
 }
 
+impl HangupList {
+    /// The numbers of the sockets whose peers have hung up since this was last called.
+    /// One that has half-closed first, and closed later, may be reported twice.
+    pub fn take(&self) -> Vec<u64> {
+        let mut gone = Vec::new();
+        while self.take_some(&mut gone) {}
+        gone
+    }
+}
+
+/// Whether the peer's side has received all that was written to a socket.
+#[cfg(not(target_vendor = "apple"))]
+pub fn has_sent_all(socket: BorrowedFd<'_>) -> bool {
+    let mut unsent: libc::c_int = 0;
+    // SAFETY: the kernel writes an int there, and nothing else.
+    let done = unsafe { libc::ioctl(socket.as_raw_fd(), UNSENT_BYTES, &raw mut unsent) };
+    (done, unsent) == (0, 0)
+}
+
 /// A write lock on all of a file.
 pub fn whole_file() -> libc::flock {
     // SAFETY: it has only numbers, and all of them may be zero. (Systems have
