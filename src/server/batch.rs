@@ -9,7 +9,6 @@ use crate::binlog::Lsn;
 use crate::engine::{ConnectionId, Outcome, Time};
 use crate::log;
 use crate::protocol::{Reply, Request};
-use crate::sync::Ordering;
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -108,7 +107,7 @@ impl Batch {
             // bulk batch, it lets others go first from then on.
             let is_bulk = is_bulk || self.is_bulk();
             let slice = |state: &mut Guarded, now| {
-                state.engine.outside.memory = shared.memory.load(Ordering::Relaxed) - before;
+                state.engine.outside.memory -= before;
                 if shared.has_binlog_backpressure() {
                     Next::Continue
                 } else {

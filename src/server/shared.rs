@@ -203,17 +203,13 @@ impl Shared {
 
     /// Whether the engine and the workers are within the limit of memory.
     pub fn has_memory(&self) -> bool {
-        self.with_lock(|state, _| {
-            state.engine.outside.memory = self.memory.load(Ordering::Relaxed);
-            state.engine.has_memory_for(0)
-        })
+        self.with_lock(|state, _| state.engine.has_memory_for(0))
     }
 
     /// Counts that a worker will hold this many more bytes, if there is room for them and,
     /// beside them, for so many quarters of all.
     pub fn count_if_room(&self, part: &mut MemoryPart, more: usize, quarters: u64) -> bool {
         self.with_lock(|state, _| {
-            state.engine.outside.memory = self.memory.load(Ordering::Relaxed);
             let spare = state.engine.config.max_memory.unwrap_or(0) / 4 * quarters;
             let has_room = state.engine.room_for_replies() >= more as u64 + spare;
             if has_room {
@@ -252,6 +248,7 @@ impl Shared {
     ) -> R {
         // Read under the lock, so that the engine's time does not run backwards.
         let now = self.clock.now();
+        state.engine.outside.memory = self.memory.load(Ordering::Relaxed);
         let result = work(&mut state, now);
         self.unlock(state, now);
         result
