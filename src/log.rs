@@ -20,8 +20,8 @@ use std::fmt::{Arguments, Display};
 use std::io::{self, Write};
 use std::panic::{self, PanicHookInfo};
 use std::process;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
+use std::sync::{LazyLock, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -199,7 +199,7 @@ impl Line {
     fn write(&self) {
         let Line { client, text, .. } = self;
         let (level, number) = self.level.shown();
-        let line = if is_journal() {
+        let line = if *IS_JOURNAL {
             format!("<{number}>{client}{text}\n")
         } else {
             let time = calendar::timestamp(self.time);
@@ -258,13 +258,7 @@ fn tell(warnings: impl IntoIterator<Item = String>) {
 /// Whether standard error is a stream to the system's journal, see
 /// systemd.exec(5). The environment variable alone does not decide it:
 /// standard error may have been redirected.
-fn is_journal() -> bool {
-    static JOURNAL: OnceLock<bool> = OnceLock::new();
-    *JOURNAL.get_or_init(|| {
-        let Ok(named) = std::env::var("JOURNAL_STREAM") else {
-            return false;
-        };
-        fstat(io::stderr())
-            .is_ok_and(|stream| format!("{}:{}", stream.st_dev, stream.st_ino) == named)
-    })
-}
+static IS_JOURNAL: LazyLock<bool> = LazyLock::new(|| {
+    let named = std::env::var("JOURNAL_STREAM").unwrap_or_default();
+    fstat(io::stderr()).is_ok_and(|stream| format!("{}:{}", stream.st_dev, stream.st_ino) == named)
+});

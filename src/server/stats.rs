@@ -10,7 +10,7 @@ use nix::sys::resource::{Usage, UsageWho, getrusage};
 use nix::sys::time::{TimeVal, TimeValLike};
 use nix::sys::utsname::UtsName;
 use std::ffi::OsStr;
-use std::sync::OnceLock;
+use std::sync::LazyLock;
 
 /// The version of the protocol, which `stats` shows. Client libraries compare it to find
 /// out which commands exist, so it has the form that they expect.
@@ -48,7 +48,7 @@ pub fn complete(parts: &mut [Document; 2], shared: &Shared) {
         let name = names.as_ref().map(part).unwrap_or_default();
         name.to_string_lossy().into_owned()
     };
-    machine.add("id", instance());
+    machine.add("id", &*INSTANCE);
     machine.add_name_or_text("hostname", &name(UtsName::nodename));
     machine.add_text("os", &name(UtsName::version));
     machine.add_name_or_text("platform", &name(UtsName::machine));
@@ -86,10 +86,7 @@ pub fn name_peers(list: &mut ConnectionList, shared: &Shared) {
 }
 
 /// A random number that distinguishes this process from others.
-fn instance() -> &'static str {
-    static INSTANCE: OnceLock<String> = OnceLock::new();
-    INSTANCE.get_or_init(|| format!("{:016x}", random()))
-}
+static INSTANCE: LazyLock<String> = LazyLock::new(|| format!("{:016x}", random()));
 
 #[cfg(test)]
 mod tests {
@@ -97,7 +94,7 @@ mod tests {
 
     #[test]
     fn an_instance_has_an_id_of_64_bits() {
-        assert_eq!(instance().len(), 16);
-        assert!(u64::from_str_radix(instance(), 16).is_ok());
+        assert_eq!(INSTANCE.len(), 16);
+        assert!(u64::from_str_radix(&INSTANCE, 16).is_ok());
     }
 }
