@@ -16,7 +16,7 @@ use crate::sync::spawn;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use nix::sys::stat::fstat;
 use repeats::Repeats;
-use std::fmt::{Arguments, Display};
+use std::fmt::Display;
 use std::io::{self, Write};
 use std::panic::{self, PanicHookInfo};
 use std::process;
@@ -107,28 +107,28 @@ pub fn is_on(level: Level) -> bool {
 }
 
 /// Logs a line, if its level is on.
-pub fn write(level: Level, text: Arguments<'_>) {
+pub fn write(level: Level, text: impl Display) {
     log(level, String::new(), text);
 }
 
 /// Logs that the server cannot go on.
-pub fn error(text: Arguments<'_>) {
+pub fn error(text: impl Display) {
     write(Level::Error, text);
 }
 
 /// Logs what the owner should know, unless the same was logged just before.
-pub fn warning(text: Arguments<'_>) {
+pub fn warning(text: impl Display) {
     write(Level::Warning, text);
 }
 
 /// Logs a warning that a client has caused. The line begins with the client's
 /// address. The same warning about another client is not repeated.
-pub fn client_warning(client: impl Display, text: Arguments<'_>) {
+pub fn client_warning(client: impl Display, text: impl Display) {
     log(Level::Warning, format!("{client}: "), text);
 }
 
 /// Logs what happens to the server as a whole.
-pub fn info(text: Arguments<'_>) {
+pub fn info(text: impl Display) {
     write(Level::Info, text);
 }
 
@@ -138,7 +138,7 @@ pub fn counted(count: u64, noun: &str) -> String {
     format!("{count} {noun}{plural}")
 }
 
-fn log(level: Level, client: String, text: Arguments<'_>) {
+fn log(level: Level, client: String, text: impl Display) {
     if !is_on(level) {
         return;
     }
@@ -168,7 +168,7 @@ fn log_panic(panic: &PanicHookInfo<'_>) {
     match name {
         "log" => Line::new(Level::Error, String::new(), text).write(),
         _ => {
-            error(format_args!("{text}"));
+            error(text);
             finish();
         }
     }

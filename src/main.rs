@@ -58,7 +58,7 @@ fn main() -> ExitCode {
         Ok(Invocation::Serve(options)) => {
             let end = serve(*options);
             if let Err((_, message)) = &end {
-                log::error(format_args!("{message}"));
+                log::error(message);
             }
             log::finish();
             if let Err((exit, _)) = end {
@@ -150,7 +150,7 @@ fn serve(options: Options) -> Result<(), Failure> {
     };
     notify::send(&format!("READY=1\nSTATUS={status}"));
     wait_for_the_end(&events, &server);
-    log::info(format_args!("stopping"));
+    log::info("stopping");
     notify::send("STOPPING=1\nSTATUS=Stopping");
     server.stop();
     match binlog.as_deref().and_then(Binlog::failure) {
@@ -160,9 +160,7 @@ fn serve(options: Options) -> Result<(), Failure> {
 }
 
 fn warn_of(notices: &[String]) {
-    notices
-        .iter()
-        .for_each(|it| log::warning(format_args!("{it}")));
+    notices.iter().for_each(log::warning);
 }
 
 /// Binds the sockets that the options name.
@@ -238,16 +236,16 @@ fn max_connections(options: &Options, memory: &[Memory]) -> usize {
             "--max-connections {asked} is more than the usual {usual}, because {because}"
         )),
         Some(asked) => detail(format_args!("at most {asked} connections")),
-        None if usual < FEW_CONNECTIONS => log::warning(format_args!("{usually}")),
-        None if usual < EXPECTED_CONNECTIONS => log::info(format_args!("{usually}")),
-        None => detail(format_args!("{usually}")),
+        None if usual < FEW_CONNECTIONS => log::warning(usually),
+        None if usual < EXPECTED_CONNECTIONS => log::info(usually),
+        None => detail(usually),
     }
     options.max_connections.unwrap_or(usual).min(possible)
 }
 
 fn max_memory(asked: Option<u64>, usual: Option<Bound>) -> Option<u64> {
     match (asked, &usual) {
-        (Some(0), _) => detail(format_args!("no limit of memory")),
+        (Some(0), _) => detail("no limit of memory"),
         (Some(asked), Some((most, because))) if asked > *most => log::warning(format_args!(
             "--max-memory: {asked} is more than the usual {most}, because {because}"
         )),
@@ -255,21 +253,21 @@ fn max_memory(asked: Option<u64>, usual: Option<Bound>) -> Option<u64> {
         (None, Some((most, because))) => {
             let line = format!("at most {most} bytes of memory for clients, because {because}");
             if *most < EXPECTED_MEMORY {
-                log::info(format_args!("{line}"))
+                log::info(line)
             } else {
-                detail(format_args!("{line}"))
+                detail(line)
             }
         }
-        (None, None) => log::warning(format_args!(
-            "no limit of memory: the system does not say how much there is"
-        )),
+        (None, None) => {
+            log::warning("no limit of memory: the system does not say how much there is");
+        }
     }
     let most = asked.or(usual.map(|(most, _)| most));
     most.filter(|bytes| *bytes > 0)
 }
 
 /// Logs a detail, if `-V` asks for such lines.
-fn detail(text: std::fmt::Arguments<'_>) {
+fn detail(text: impl std::fmt::Display) {
     if log::is_on(Level::Connections) {
         log::info(text);
     }
@@ -347,7 +345,7 @@ fn start_binlog_threads(binlog: &Arc<Binlog>, events: Sender<Event>) -> io::Resu
         binlog::Event::NotRemoved(error) => {
             log::warning(format_args!("{error}; the file is not needed"));
         }
-        binlog::Event::Room => log::info(format_args!("the binlog has room for such a job again")),
+        binlog::Event::Room => log::info("the binlog has room for such a job again"),
         binlog::Event::Failed(_) => {
             // The server has to stop in order. If sending fails, it is already
             // stopping.

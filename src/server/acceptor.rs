@@ -32,9 +32,7 @@ pub fn run(shared: &Arc<Shared>, mut listeners: Vec<Listener>, stop: BorrowedFd<
         let (mut ready, before) = (ready.into_iter(), listeners.len());
         listeners.retain(|listener| ready.next() != Some(true) || acceptor.accept(listener));
         if listeners.is_empty() && before > 0 {
-            log::warning(format_args!(
-                "no client can connect any more: no socket is left"
-            ));
+            log::warning("no client can connect any more: no socket is left");
         }
     }
 }

@@ -141,9 +141,9 @@ impl Batch {
         let binlog = shared.binlog.as_ref().expect("it lacks the room");
         self.disk_is_full = !binlog.make_room(len, &|work| shared.with_jobs(work));
         if binlog.is_too_long(len) {
-            log::warning(format_args!(
-                "refused: a job longer than a file of the binlog; when the disk has more room, the next start makes the files longer"
-            ));
+            log::warning(
+                "refused: a job longer than a file of the binlog; when the disk has more room, the next start makes the files longer",
+            );
         }
     }
 

@@ -39,7 +39,7 @@ use crate::log::{self, Level};
 use crate::protocol::{Body, DependsOn, Reply};
 use crate::sync::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
-use std::fmt::Arguments;
+use std::fmt::Display;
 use std::io::{self, IoSlice};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -387,14 +387,14 @@ impl Client {
     }
 
     /// Logs what this client does, if that is to be logged.
-    pub fn log(&self, level: Level, text: Arguments<'_>) {
+    pub fn log(&self, level: Level, text: impl Display) {
         if let Some(name) = self.name.get() {
             log::write(level, format_args!("{name}: {text}"));
         }
     }
 
     fn log_reply(&self, reply: &Reply) {
-        self.log(Level::Commands, format_args!("{}", reply.word()));
+        self.log(Level::Commands, reply.word());
     }
 
     /// Locks the outbox, to send what is ready there now, after a check that the storage

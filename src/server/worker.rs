@@ -32,10 +32,10 @@ pub fn serve(shared: &Shared, client: &Arc<Client>) {
     if log::is_on(Level::Connections) {
         client.name.get_or_init(|| client.stream.to_string());
     }
-    client.log(Level::Connections, format_args!("connected"));
+    client.log(Level::Connections, "connected");
     let end = Worker::new(shared, client).run();
     match &end {
-        Ok(()) => client.log(Level::Connections, format_args!("closed")),
+        Ok(()) => client.log(Level::Connections, "closed"),
         Err(error) => client.log(Level::Connections, format_args!("closed: {error}")),
     }
     shared.disconnect(client.id);
@@ -310,7 +310,7 @@ fn complete(reply: &mut Reply, shared: &Shared, client: &Client) {
     match reply {
         Reply::OutOfMemory => log::client_warning(
             &client.stream,
-            format_args!("refused: OUT_OF_MEMORY ('beanpole why' says what is full)"),
+            "refused: OUT_OF_MEMORY ('beanpole why' says what is full)",
         ),
         // These differ between runs, and a simulated run must be reproducible.
         Reply::ServerStats(_) | Reply::MoreServerStats(_) | Reply::Connections(_)
@@ -337,7 +337,7 @@ fn log_request(client: &Client, request: &Request, line: &[u8]) {
         Request::Refused(_) => write(format_args!("a line that is no command")),
         Request::Http => log::client_warning(
             &client.stream,
-            format_args!("closed: it speaks HTTP (does a web page have a browser do that?)"),
+            "closed: it speaks HTTP (does a web page have a browser do that?)",
         ),
         Request::Continue(_) => {}
     }
