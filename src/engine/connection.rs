@@ -69,9 +69,14 @@ pub struct Wait {
 impl Connection {
     /// The moment from which a reserve answers `DEADLINE_SOON` instead of
     /// waiting; `None` if the connection has no jobs.
-    pub fn deadline_soon_at(&self) -> Option<Time> {
+    fn deadline_soon_at(&self) -> Option<Time> {
         let (deadline, _) = self.reserved.first()?;
         Some(*deadline - SAFETY_MARGIN)
+    }
+
+    /// Whether a reserve answers `DEADLINE_SOON` now instead of waiting.
+    pub fn is_deadline_soon(&self, now: Time) -> bool {
+        self.deadline_soon_at().is_some_and(|at| at <= now)
     }
 
     /// When the clock alone next changes something here.

@@ -130,10 +130,7 @@ impl Engine {
         if let Some(wait) = connection.wait.filter(|_| !self.has_unserved()) {
             // If both are due, the protocol says that `DEADLINE_SOON` comes
             // first.
-            if connection
-                .deadline_soon_at()
-                .is_some_and(|at| at <= self.now)
-            {
+            if connection.is_deadline_soon(self.now) {
                 self.answer_waiting(index, Reply::DeadlineSoon);
             } else if wait.until.is_some_and(|until| until <= self.now) {
                 self.answer_waiting(index, Reply::TimedOut);

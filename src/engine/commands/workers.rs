@@ -19,9 +19,7 @@ impl Engine {
         }
         let best = self.best_watched(by);
         let connection = &self.connections[by];
-        let deadline_soon = connection
-            .deadline_soon_at()
-            .is_some_and(|at| at <= self.now);
+        let deadline_soon = connection.is_deadline_soon(self.now);
         let may_wait = ask.timeout != Some(Seconds(0)) && !connection.half_closed;
         Outcome::Reply(if let Some(id) = best {
             self.reserve(id, by, ask.with_stats)
