@@ -22,8 +22,6 @@ pub struct Counts {
     /// Commands given, in the order of `stats`. Lines that cannot be read are not
     /// counted.
     pub commands: [u64; COUNTED],
-    /// Connections accepted.
-    pub total_connections: u64,
     /// Puts refused because the server takes no job now, or not this one.
     pub refused: u64,
 }

@@ -270,19 +270,16 @@ impl Engine {
 
     /// A new connection: it uses `default` and watches it.
     pub fn connect(&mut self) -> ConnectionId {
-        self.counts.total_connections += 1;
-        let id = ConnectionId(self.counts.total_connections);
-        let connection = Connection {
-            id,
+        let index = self.connections.insert(|id| Connection {
+            id: ConnectionId(id),
             used: DEFAULT,
             watched: vec![DEFAULT],
             ..Connection::default()
-        };
-        self.connections.insert(id.0, connection);
+        });
         let default = &mut self.tubes[DEFAULT];
         default.using += 1;
         default.watching += 1;
-        id
+        self.connections[index].id
     }
 
     /// How many jobs or tubes are changed in one time slice.
@@ -321,9 +318,8 @@ impl Engine {
             return false;
         }
         let mut connection = self.connections.remove(id.0).expect("it was there");
-        self.clock
-            .wheel
-            .clear(Owner::Connection(index), &mut connection.timer);
+        let owner = Owner::Connection(index);
+        self.clock.wheel.clear(owner, &mut connection.timer);
         self.counts.producers -= usize::from(connection.puts > 0);
         self.counts.workers -= usize::from(connection.is_worker);
         self.tubes[connection.watched[0]].watching -= 1;

@@ -40,18 +40,22 @@ pub struct Slab<Kind, T> {
     members: Vec<Option<Box<T>>>,
     free: BTreeSet<Index<Kind>>,
     by_id: BTreeMap<u64, Index<Kind>>,
+    /// How many members there have been: the number of the latest one.
+    pub total: u64,
 }
 
 impl<Kind: Copy + Ord, T> Slab<Kind, T> {
-    pub fn insert(&mut self, id: u64, member: T) -> Index<Kind> {
+    /// Adds the member that is made of its number.
+    pub fn insert(&mut self, make: impl FnOnce(u64) -> T) -> Index<Kind> {
         self.trim();
+        self.total += 1;
         let index = self.free.pop_first().unwrap_or_else(|| {
             self.members.push(None);
             let last = u32::try_from(self.members.len() - 1);
             Index::new(last.expect("fewer than 2^32 members"))
         });
-        self.members[index.0 as usize] = Some(Box::new(member));
-        self.by_id.insert(id, index);
+        self.members[index.0 as usize] = Some(Box::new(make(self.total)));
+        self.by_id.insert(self.total, index);
         index
     }
 
@@ -120,17 +124,16 @@ mod tests {
     #[test]
     fn a_free_index_is_used_again_and_an_empty_slab_keeps_no_memory() {
         let mut slab = Slab::<OfTubes, u32>::default();
-        let indices: Vec<TubeIndex> = (0..900).map(|n| slab.insert(n.into(), n)).collect();
-        assert_eq!(slab.remove(7), Some(Box::new(7)));
-        assert_eq!(slab.remove(3), Some(Box::new(3)));
+        let mut insert = || slab.insert(|id| id as u32);
+        let indices: Vec<TubeIndex> = (0..900).map(|_| insert()).collect();
+        assert_eq!(slab.remove(8), Some(Box::new(8)));
+        assert_eq!(slab.remove(4), Some(Box::new(4)));
         assert!(slab.get(indices[3]).is_none());
-        assert_eq!(
-            [slab.insert(1003, 1003), slab.insert(1007, 1007)],
-            [indices[3], indices[7]]
-        );
-        assert_eq!((slab.len(), slab[indices[7]]), (900, 1007));
-        let ids: Vec<u64> = slab.from(898).map(|(id, _)| id).collect();
-        assert_eq!(ids, [898, 899, 1003, 1007]);
+        let [first, second] = [(); 2].map(|()| slab.insert(|id| id as u32));
+        assert_eq!([first, second], [indices[3], indices[7]]);
+        assert_eq!((slab.len(), slab[indices[7]]), (900, 902));
+        let ids: Vec<u64> = slab.from(899).map(|(id, _)| id).collect();
+        assert_eq!(ids, [899, 900, 901, 902]);
         // The last one goes last.
         for id in slab.from(0).map(|(id, _)| id).collect::<Vec<_>>() {
             assert!(slab.remove(id).is_some() && slab.find(id).is_none());

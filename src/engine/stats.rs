@@ -46,7 +46,7 @@ impl Engine {
         document.add("current-producers", self.counts.producers);
         document.add("current-workers", self.counts.workers);
         document.add("current-waiting", self.counts.waiting);
-        document.add_number("total-connections", self.counts.total_connections);
+        document.add_number("total-connections", self.connections.total);
         state.add("draining", self.outside.draining);
         Reply::ServerStats(Box::new([document, state]))
     }

@@ -124,8 +124,6 @@ pub struct TubesByName {
     /// In the order of `list-tubes`: when a tube is removed, the last one takes
     /// its position, as in the reference server.
     pub list: TubeNames,
-    /// The number of the latest tube.
-    last_id: u64,
 }
 
 impl Engine {
@@ -138,14 +136,12 @@ impl Engine {
             return index;
         }
         let names = &mut self.tubes_by_name;
-        names.last_id += 1;
-        let tube = Tube {
-            id: names.last_id,
+        let index = self.tubes.insert(|id| Tube {
+            id,
             name: name.clone(),
             position: names.list.len(),
             ..Tube::default()
-        };
-        let index = self.tubes.insert(names.last_id, tube);
+        });
         names.indices.insert(name.clone(), index);
         names.list.push(name.clone());
         if index != DEFAULT {
