@@ -199,9 +199,8 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Invocation
     match &binlog {
         None => {
             let flags = ["-f", "-F", "-s", "--wait"];
-            let in_vain = flags
-                .iter()
-                .filter(|flag| given.opt_present(flag.trim_matches('-')));
+            let is_given = |flag: &&str| given.opt_present(flag.trim_matches('-'));
+            let in_vain = flags.into_iter().filter(is_given);
             warnings.extend(in_vain.map(|flag| format!("{flag} has no effect without -b")));
         }
         Some(_) if size_taken != segment_size => {
@@ -258,12 +257,8 @@ fn shown(name: &str) -> String {
 /// The argument as a text in which each byte is a character: `getopts` takes no other bytes
 /// than those of texts, and the path of an old directory may have some.
 fn to_text(argument: &OsStr) -> String {
-    argument
-        .as_bytes()
-        .iter()
-        .copied()
-        .map(char::from)
-        .collect()
+    let bytes = argument.as_bytes().iter().copied();
+    bytes.map(char::from).collect()
 }
 
 /// The argument that became this text.

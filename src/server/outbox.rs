@@ -466,11 +466,8 @@ impl Outbox {
 
     /// Makes those replies ready that wait for no more than this.
     fn make_ready(&mut self, up_to: Result<Lsn, Failed>) {
-        let is_released = |lsn: Lsn| up_to.is_err() || up_to.is_ok_and(|end| lsn <= end);
-        while self
-            .waiting
-            .front()
-            .is_some_and(|(lsn, _)| is_released(*lsn))
+        let is_released = |(lsn, _): &(Lsn, Reply)| up_to.ok().is_none_or(|end| *lsn <= end);
+        while self.waiting.front().is_some_and(is_released)
             && let Some((_, reply)) = self.waiting.pop_front()
         {
             // What depends on no change is correct after a failure, too.

@@ -98,18 +98,12 @@ pub struct Memory(u64, &'static str, u64);
 
 /// The memory that is available now, by each of the system's limits that is known.
 pub fn memory() -> Vec<Memory> {
+    let space = rest(ADDRESS_SPACE, "VmSize:");
+    let data = rest(Some(Resource::RLIMIT_DATA), "VmData:");
     let kinds = [
         (machine(), "what the machine can spare", MEMORY_EACH),
-        (
-            rest(ADDRESS_SPACE, "VmSize:"),
-            "the rest of the address space",
-            SPACE_EACH,
-        ),
-        (
-            rest(Some(Resource::RLIMIT_DATA), "VmData:"),
-            "the rest of the limit of data",
-            SPACE_EACH,
-        ),
+        (space, "the rest of the address space", SPACE_EACH),
+        (data, "the rest of the limit of data", SPACE_EACH),
         (groups(), "what the control group leaves", MEMORY_EACH),
     ];
     let known = |(bytes, what, each): (Option<u64>, _, _)| {
@@ -191,10 +185,8 @@ fn is_limit(bytes: u64) -> bool {
 /// How many bytes of files a control group has in memory, and those below it.
 fn file_pages(stat: &str) -> u64 {
     let all = |one| field(stat, &format!("total_{one}")).or(field(stat, one));
-    ["inactive_file ", "active_file "]
-        .into_iter()
-        .filter_map(all)
-        .sum()
+    let kinds = ["inactive_file ", "active_file "].into_iter();
+    kinds.filter_map(all).sum()
 }
 
 /// The number after a name at the start of a line.
@@ -215,9 +207,8 @@ fn limit(resource: Resource) -> Option<u64> {
 /// those above it may each have a limit, in a file of this name.
 fn least_of_groups(file: &str, allowed: impl Fn(&Path) -> Option<u64>) -> Option<u64> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let directories = groups
-        .lines()
-        .filter_map(|line| group_directory(line, file));
+    let directory = |line| group_directory(line, file);
+    let directories = groups.lines().filter_map(directory);
     let least = directories.filter_map(|group| group.ancestors().filter_map(&allowed).min());
     least.min()
 }

@@ -102,13 +102,12 @@ impl Engine {
     /// taken for a year. It is decided here, because a delete is never refused.
     pub(in crate::engine) fn has_room_for_key(&self, put: &Put, tube: TubeIndex) -> bool {
         let options = put.options.as_ref();
-        options
-            .and_then(|options| options.unique.as_ref())
-            .is_none_or(|unique| {
-                let needed = memory::of_key(&self.tubes[tube].name, unique);
-                let most = self.config.max_memory.unwrap_or(u64::MAX) / 4;
-                self.keys.unique.memory + needed <= most
-            })
+        let unique = options.and_then(|options| options.unique.as_ref());
+        unique.is_none_or(|unique| {
+            let needed = memory::of_key(&self.tubes[tube].name, unique);
+            let most = self.config.max_memory.unwrap_or(u64::MAX) / 4;
+            self.keys.unique.memory + needed <= most
+        })
     }
 
     /// The reply to a put whose key this job has. If the put is more urgent, the job
