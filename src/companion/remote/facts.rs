@@ -8,6 +8,7 @@ use crate::text::json::Json;
 use crate::text::shown;
 use crate::values::Parse;
 pub use beanpole::protocol::JobState as State;
+use beanpole::protocol::jobs::COUNTERS;
 use beanpole::protocol::{JobId, Limit, Priority, PutOptions, Seconds, TubeName};
 use serde::{Serialize, Serializer};
 use std::borrow::Cow;
@@ -261,13 +262,10 @@ impl JobFacts {
     /// words that follow its length; `None` if it has options, since a list of jobs shows
     /// more of these.
     pub fn of_reserved(id: JobId, told: &[&str]) -> Option<JobFacts> {
-        let keys = [
-            "tube", "pri", "age", "delay", "ttr", "reserves", "timeouts", "releases", "buries",
-            "kicks",
-        ];
+        let keys = [["tube", "pri", "age", "delay", "ttr"], COUNTERS].concat();
         let mut facts = Facts::default();
         facts.push("id", &id.to_string());
-        for (key, value) in keys.into_iter().zip(told) {
+        for (&key, value) in keys.iter().zip(told) {
             facts.push(key, value);
             // What follows from the reservation has the place that it has there.
             match key {

@@ -4,7 +4,7 @@
 //! its tubes, and some of the jobs of tubes.
 
 use crate::failure::Outcome;
-use crate::remote::finder::each_listed;
+use crate::remote::finder::{connections, each_listed};
 use crate::remote::{Client, Facts, JobFacts, Patterns, Reply, Scope, State};
 use beanpole::protocol::{JobId, TubeName};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
@@ -110,17 +110,15 @@ fn idle(client: &mut Client, server: &Facts, tubes: &[(TubeName, Facts)]) -> Out
     let [all, _, workers, _] = server.connections();
     let is_watched =
         |facts: &Facts| facts.text("name") == "default" && facts.others("current-watching") > 0;
-    let mut idle = 0;
+    let mut idle = 1;
     if (1..all.saturating_sub(1)).contains(&workers)
         && tubes.iter().any(|(_, facts)| is_watched(facts))
     {
-        each_listed(client, "list-connections", |_, some| {
-            let are_idle = some.iter().filter(|one| one.text("worker") != "true");
-            idle += are_idle.count() as u64;
-            Ok(())
-        })?;
+        let all = connections(client)?.unwrap_or_default();
+        let is_idle = |one: &&Facts| one.text("worker") != "true";
+        idle = all.iter().filter(is_idle).count().max(1);
     }
-    Ok(idle.max(1))
+    Ok(idle as u64)
 }
 
 /// The state of a server at one time.
