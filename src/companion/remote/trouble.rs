@@ -18,8 +18,6 @@ use std::time::Duration;
 
 /// A kind of trouble.
 pub struct Kind {
-    /// Whether it needs a person, or only may need one.
-    pub is_grave: bool,
     /// What `top` shows after the name of such a tube.
     pub mark: &'static str,
     /// The figure by which it is seen; `None` if there is nothing to be said about it.
@@ -31,13 +29,12 @@ pub struct Kind {
     said: fn(&Look, u64) -> String,
 }
 
-/// All kinds of trouble, the worst first. Above each is the name of its alert in
+/// All kinds of trouble, the worst first; the last five only may need a person. Above each is the name of its alert in
 /// `src/packaging/prometheus-rules.yml`, which also demands that it stays so for some time.
 pub static TABLE: [Kind; 11] = [
     // BeanpoleJobFails:
     // A job was reserved often and never done: its worker is lost each time, or takes too long.
     Kind {
-        is_grave: true,
         mark: "!job",
         seen: |tube| tube.suspect.as_ref().map(failures),
         least: OFTEN,
@@ -56,7 +53,6 @@ pub static TABLE: [Kind; 11] = [
     // BeanpoleTubeUnwatched:
     // Jobs are ready, and no client watches the tube.
     Kind {
-        is_grave: true,
         mark: "",
         seen: |tube| Some(tube.ready()).filter(|ready| *ready > 0 && tube.watching == 0),
         least: 1,
@@ -66,7 +62,6 @@ pub static TABLE: [Kind; 11] = [
     // BeanpoleTubeFull:
     // The tube has as many jobs as it may have: puts are refused.
     Kind {
-        is_grave: true,
         mark: "",
         seen: |tube| is_full(tube.facts()).then(|| tube.facts().number("max-jobs")),
         least: 1,
@@ -75,7 +70,6 @@ pub static TABLE: [Kind; 11] = [
     },
     // BeanpoleJobsBuried.
     Kind {
-        is_grave: true,
         mark: "",
         seen: |tube| Some(tube.facts().jobs_in(&[State::Buried])).filter(|buried| *buried > 0),
         least: 1,
@@ -90,7 +84,6 @@ pub static TABLE: [Kind; 11] = [
     // BeanpoleJobsTimeOut:
     // Jobs that are there have timed out, or others in the last ten minutes.
     Kind {
-        is_grave: true,
         mark: "!time",
         seen: |tube| {
             let timeouts = tube.recent_timeouts().max(tube.late);
@@ -111,7 +104,6 @@ pub static TABLE: [Kind; 11] = [
     // BeanpoleTubePaused:
     // It is paused, though jobs are ready.
     Kind {
-        is_grave: true,
         mark: "",
         seen: |tube| Some(tube.pause()).filter(|left| *left > 0 && tube.ready() > 0),
         least: 1,
@@ -129,7 +121,6 @@ pub static TABLE: [Kind; 11] = [
     // Jobs are ready and workers wait for some: as many as may be with the keys of these
     // jobs are reserved.
     Kind {
-        is_grave: false,
         mark: "",
         seen: |tube| {
             let is_wanted = tube.is_open() && tube.waiting() > 0;
@@ -142,7 +133,6 @@ pub static TABLE: [Kind; 11] = [
     // BeanpoleJobsWait:
     // A ready job has waited, and none was deleted in this time, though there are workers.
     Kind {
-        is_grave: false,
         mark: "",
         seen: |tube| tube.is_served().then(|| tube.still()),
         least: 60,
@@ -152,7 +142,6 @@ pub static TABLE: [Kind; 11] = [
     // BeanpoleTubeGrows:
     // More jobs are put than are done.
     Kind {
-        is_grave: false,
         mark: "!grows",
         seen: |tube| tube.growth.filter(|_| is_large(tube.facts())),
         least: 6,
@@ -168,7 +157,6 @@ pub static TABLE: [Kind; 11] = [
     // BeanpoleJobStarves:
     // The last ready job is old, and others go before it that were put much later.
     Kind {
-        is_grave: false,
         mark: "",
         seen: |tube| {
             let late = tube.last_age?.checked_sub(tube.age.unwrap_or(0));
@@ -191,7 +179,6 @@ pub static TABLE: [Kind; 11] = [
     // BeanpoleJobsExpire:
     // Jobs expired in the last ten minutes, as far as it was watched.
     Kind {
-        is_grave: false,
         mark: "",
         seen: |tube| (tube.facts().number("total-expired") > 0).then(|| tube.recently_expired()),
         least: 1,
@@ -208,9 +195,12 @@ pub static TABLE: [Kind; 11] = [
 pub struct Trouble {
     pub kind: &'static Kind,
     pub words: String,
-    /// How bad it is.
+    /// How bad it is: the place of its kind in the table, counted from the end.
     pub severity: usize,
 }
+
+/// From this severity on, trouble needs a person.
+pub const GRAVE: usize = 6;
 
 /// From this number on, reservations of a job that were in vain, or timeouts of a tube,
 /// will probably continue.
