@@ -88,6 +88,7 @@ fn told_by_us(argument: Arg) -> Arg {
     }
     let told = argument.value_hint(ValueHint::Other);
     told.allow_negative_numbers(is_option)
+        .hide_default_value(true)
 }
 
 /// What reads the command line of the program with these commands.

@@ -29,12 +29,7 @@ use std::time::Duration;
 #[derive(Args)]
 pub struct Serve {
     /// serve it at this HOST:PORT or PORT (default: 127.0.0.1:8080)
-    #[arg(
-        long,
-        value_name = "ADDR",
-        default_value = "127.0.0.1:8080",
-        hide_default_value = true
-    )]
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080")]
     listen: String,
     /// let the page change jobs and tubes
     #[arg(long = "allow-changes")]

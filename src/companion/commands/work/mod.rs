@@ -42,22 +42,22 @@ pub struct Work {
     #[arg(short, long = "tube", value_name = "TUBE", value_parser = parse::<Pattern>)]
     tubes: Vec<Pattern>,
     /// run N at the same time (default: 1)
-    #[arg(short, long, value_name = "N", default_value = "1", hide_default_value = true, value_parser = |text: &str| number(text, 1..=1000))]
+    #[arg(short, long, value_name = "N", default_value = "1", value_parser = |text: &str| number(text, 1..=1000))]
     jobs: u32,
     /// bury a job after this number of tries (default: never)
     #[arg(long, value_name = "N", value_parser = parse::<Count>)]
     tries: Option<Count>,
     /// the delay after the first failure, then doubling (default: 1)
-    #[arg(long, value_name = "TIME", default_value = "1", hide_default_value = true, value_parser = parse::<Seconds>)]
+    #[arg(long, value_name = "TIME", default_value = "1", value_parser = parse::<Seconds>)]
     backoff: Seconds,
     /// the longest delay (default: 3600)
-    #[arg(long, value_name = "TIME", default_value = "3600", hide_default_value = true, value_parser = parse::<Seconds>)]
+    #[arg(long, value_name = "TIME", default_value = "3600", value_parser = parse::<Seconds>)]
     backoff_max: Seconds,
     /// from SIGTERM to SIGKILL for a command (default: 10)
-    #[arg(long, value_name = "TIME", default_value = "10", hide_default_value = true, value_parser = parse::<Seconds>)]
+    #[arg(long, value_name = "TIME", default_value = "10", value_parser = parse::<Seconds>)]
     grace: Seconds,
     /// the delay after exit status 75 (default: 60)
-    #[arg(long, value_name = "TIME", default_value = "60", hide_default_value = true, value_parser = parse::<Seconds>)]
+    #[arg(long, value_name = "TIME", default_value = "60", value_parser = parse::<Seconds>)]
     again: Seconds,
     /// end a command that runs longer; it has failed (default: never)
     #[arg(long, value_name = "TIME", value_parser = parse::<Seconds>)]
