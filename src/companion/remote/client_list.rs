@@ -54,18 +54,12 @@ pub fn line(one: &Facts) -> String {
 
 fn cell(column: &str, one: &Facts) -> String {
     let is = |key: &str, word| (one.text(key) == "true").then_some(word);
+    let works = is("waiting", "waits").or(is("worker", "works"));
     match column {
         "age" | "idle" => span(one.number(column)),
-        "does" => match (
-            is("producer", "puts"),
-            is("worker", "works"),
-            is("waiting", "waits"),
-        ) {
-            (None, None, None) => "-".into(),
-            (puts, works, waits) => {
-                let does = [puts, waits.or(works)].into_iter().flatten();
-                does.collect::<Vec<_>>().join(",")
-            }
+        "does" => match (is("producer", "puts"), works) {
+            (Some(puts), Some(works)) => format!("{puts},{works}"),
+            (puts, works) => puts.or(works).unwrap_or("-").into(),
         },
         _ => one.text(column).into(),
     }

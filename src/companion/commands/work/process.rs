@@ -99,13 +99,10 @@ pub fn find(program: &OsStr) -> io::Result<()> {
         return Ok(());
     }
     // What is there may not be run.
-    let is_there = places.iter().any(|place| place.exists());
-    let why = if is_there {
-        Errno::ACCESS
-    } else {
-        Errno::NOENT
-    };
-    Err(why.into())
+    match places.iter().any(|place| place.exists()) {
+        true => Err(Errno::ACCESS.into()),
+        false => Err(Errno::NOENT.into()),
+    }
 }
 
 /// Reaps processes that have come to us because their parent has ended: all come to
