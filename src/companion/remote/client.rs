@@ -41,11 +41,9 @@ pub struct Client {
     pub address: Address,
     /// How long the client waits for a reply.
     pub patience: Duration,
-    /// Whether the server has sent anything.
-    is_heard: bool,
     /// When it waits for none any more.
     until: Option<Instant>,
-    /// How many bytes of the server were kept, and how many may be.
+    /// How many bytes of the server were kept, as the first ones are, and how many may be.
     received: u64,
     most: u64,
     /// How many bytes of a body are kept.
@@ -84,7 +82,6 @@ impl Client {
             input: VecDeque::new(),
             output: VecDeque::new(),
             patience,
-            is_heard: false,
             until: None,
             received: 0,
             most: u64::MAX,
@@ -212,7 +209,7 @@ impl Client {
     pub fn silent(&self) -> Failure {
         // What is left of a deadline has many digits.
         let patience = (self.patience.as_secs_f64() * 10.0).round() / 10.0;
-        let why = if self.is_heard {
+        let why = if self.received > 0 {
             ""
         } else {
             // beanstalkd leaves those whom it cannot accept in the queue of the system.
@@ -317,7 +314,6 @@ impl Client {
         match self.stream.read(&mut buffer) {
             Ok(0) => Err(self.ended("the server closed the connection")),
             Ok(count) => {
-                self.is_heard = true;
                 let unwanted = self.unwanted.min(count);
                 self.unwanted -= unwanted;
                 self.input.extend(&buffer[unwanted..count]);
@@ -334,7 +330,7 @@ impl Client {
 
     /// The failure that says that the server has ended the connection.
     fn ended(&self, reason: impl fmt::Display) -> Failure {
-        if self.is_heard {
+        if self.received > 0 {
             self.lost(reason)
         } else {
             self.lost(format_args!(
