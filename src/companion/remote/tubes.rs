@@ -68,17 +68,14 @@ fn next_ready<'a>(
     Ok(next)
 }
 
-/// The rates of a server or a tube: the name of each, and the keys of the counters that
-/// it is the sum of. Each document has those that it knows; beanstalkd counts neither
-/// the reservations nor the timeouts of a tube.
-pub const RATES: [(&str, &[&str]); 4] = [
-    ("put", &["total-jobs"]),
-    (
-        "reserve",
-        &["cmd-reserve", "cmd-reserve-with-timeout", "total-reserves"],
-    ),
-    ("delete", &["cmd-delete"]),
-    ("timeouts", &["job-timeouts", "total-timeouts"]),
+/// The rates of a server or a tube, of puts, reservations, deletes and timeouts: the keys of
+/// the counters that each is the sum of. Each document has those that it knows; beanstalkd
+/// counts neither the reservations nor the timeouts of a tube.
+pub const RATES: [&[&str]; 4] = [
+    &["total-jobs"],
+    &["cmd-reserve", "cmd-reserve-with-timeout", "total-reserves"],
+    &["cmd-delete"],
+    &["job-timeouts", "total-timeouts"],
 ];
 
 /// A value for each of [`RATES`].
@@ -86,7 +83,7 @@ pub type Each<T> = [T; RATES.len()];
 
 /// The counters of each rate in the statistics of a server or a tube.
 pub fn counters(facts: &Facts) -> Each<u64> {
-    RATES.map(|(_, keys)| keys.iter().map(|key| facts.number(key)).sum())
+    RATES.map(|keys| keys.iter().map(|key| facts.number(key)).sum())
 }
 
 /// By how much a counter grew. A counter that is smaller than before began again at 0.

@@ -353,7 +353,7 @@ impl Counted {
 
     /// Whether the rate of this index is counted.
     pub fn counts(&self, rate: usize) -> bool {
-        let mut keys = RATES[rate].1.iter();
+        let mut keys = RATES[rate].iter();
         keys.any(|key| self.facts.get(key).is_some())
     }
 
