@@ -61,11 +61,8 @@ impl Run for Reserve {
         let tubes = self.tubes.patterns().or_default().named(&mut client)?;
         client.watch_only(&tubes)?;
         let timeout = self.timeout.or(self.all.then_some(Seconds(0)));
-        let wanted = if self.all {
-            usize::MAX
-        } else {
-            Count::most(self.count.or(Some(Count(1))))
-        };
+        let usual = (!self.all).then_some(Count(1));
+        let wanted = Count::most(self.count.or(usual));
         let mut output = Output::new();
         let mut taken = 0;
         let (mut kept, mut seen) = (Vec::new(), HashSet::new());

@@ -8,7 +8,7 @@ pub(crate) mod output;
 
 pub use beanpole::log::counted;
 pub(crate) use output::{Output, Progress, cannot_read, complain, note, print};
-use std::fmt::{Display, Write};
+use std::fmt::Display;
 use unicode_width::UnicodeWidthChar;
 
 /// A span of time in its largest unit.
@@ -51,12 +51,10 @@ pub fn row<T: Display>(cells: impl IntoIterator<Item = (T, isize)>) -> String {
     for (text, width) in cells {
         let columns = width.unsigned_abs();
         let space = if line.is_empty() { "" } else { " " };
-        let written = if width < 0 {
-            write!(line, "{space}{text:<columns$}")
-        } else {
-            write!(line, "{space}{text:>columns$}")
+        line += &match width < 0 {
+            true => format!("{space}{text:<columns$}"),
+            false => format!("{space}{text:>columns$}"),
         };
-        written.expect("a String takes all");
     }
     line
 }
