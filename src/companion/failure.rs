@@ -32,7 +32,7 @@ pub enum Failure {
     /// A signal asked us to stop, and the work that was under way is finished.
     Interrupted(String),
     /// The reader of the output has ended, so no message can reach it.
-    OutputClosed,
+    OutputClosed(String),
 }
 
 /// The result of a command, or of a part of it.
@@ -88,7 +88,7 @@ impl Failure {
     /// An error while writing the output.
     pub fn output(error: io::Error) -> Failure {
         match error.kind() {
-            io::ErrorKind::BrokenPipe => Failure::OutputClosed,
+            io::ErrorKind::BrokenPipe => Failure::OutputClosed("the output was closed".into()),
             _ => Failure::io("cannot write the output", error),
         }
     }
@@ -105,12 +105,9 @@ impl Failure {
 
     fn map(mut self, change: impl FnOnce(&str) -> String) -> Failure {
         use Failure::*;
-        match &mut self {
-            Usage(text) | Missing(text) | Unreachable(text) | Refused(text) | Interrupted(text) => {
-                *text = change(text);
-            }
-            OutputClosed => {}
-        }
+        let (Usage(text) | Missing(text) | Unreachable(text) | Refused(text) | Interrupted(text)
+        | OutputClosed(text)) = &mut self;
+        *text = change(text);
         self
     }
 
@@ -124,7 +121,7 @@ impl Failure {
             // As if SIGINT had ended the program.
             Failure::Interrupted(_) => 130,
             // As if SIGPIPE had ended the program.
-            Failure::OutputClosed => 141,
+            Failure::OutputClosed(_) => 141,
         })
     }
 }
@@ -140,11 +137,8 @@ pub fn plain(error: impl fmt::Display) -> String {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         use Failure::*;
-        f.write_str(match self {
-            Usage(text) | Missing(text) | Unreachable(text) | Refused(text) | Interrupted(text) => {
-                text
-            }
-            OutputClosed => "the output was closed",
-        })
+        let (Usage(text) | Missing(text) | Unreachable(text) | Refused(text) | Interrupted(text)
+        | OutputClosed(text)) = self;
+        f.write_str(text)
     }
 }

@@ -137,7 +137,7 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
         Ok(status) => return status.exit_code(),
         Err(failure) => failure,
     };
-    if !matches!(failure, Failure::OutputClosed) {
+    if !matches!(failure, Failure::OutputClosed(_)) {
         complain!("{failure}");
     }
     if let Failure::Usage(_) = failure {

@@ -139,7 +139,7 @@ impl Output {
             // reader that has ended.
             let mut pipe = [PollFd::new(stdout.as_fd(), PollFlags::empty())];
             if poll(&mut pipe, POLL).is_ok_and(|count| count > 0) && unread()? > 0 {
-                return Err(Failure::OutputClosed);
+                return Err(Failure::output(ErrorKind::BrokenPipe.into()));
             }
         }
         Ok(true)
