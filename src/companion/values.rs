@@ -157,28 +157,21 @@ pub fn number(text: &str, among: RangeInclusive<u32>) -> Result<u32, String> {
 
 /// Whether this pattern means this name, however many stars it has.
 pub fn matches(pattern: &[u8], name: &[u8]) -> bool {
-    let (mut at, mut next) = (0, 0);
-    // Where the pattern goes on after the last `*`, and how much of the name
-    // this stands for.
-    let mut star = None;
-    while at < name.len() {
-        match (pattern.get(next), star) {
-            (Some(b'*'), _) => {
-                next += 1;
-                star = Some((next, at));
+    // Which beginnings of the name, by their length, the pattern means as far as it was read.
+    let mut fits = vec![false; name.len() + 1];
+    fits[0] = true;
+    for part in pattern {
+        if *part == b'*' {
+            let shortest = fits.iter().position(|fits| *fits);
+            fits[shortest.unwrap_or(name.len() + 1)..].fill(true);
+        } else {
+            for (at, byte) in name.iter().enumerate().rev() {
+                fits[at + 1] = fits[at] && (*part == b'?' || part == byte);
             }
-            (Some(byte), _) if *byte == b'?' || *byte == name[at] => {
-                at += 1;
-                next += 1;
-            }
-            (_, Some((after, from))) => {
-                (at, next) = (from + 1, after);
-                star = Some((after, at));
-            }
-            _ => return false,
+            fits[0] = false;
         }
     }
-    pattern[next..].iter().all(|byte| *byte == b'*')
+    fits[name.len()]
 }
 
 #[cfg(test)]

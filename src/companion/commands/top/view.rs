@@ -297,15 +297,10 @@ fn look_into(board: &Board, tube: &Row, width: usize) -> Vec<Line> {
 
 /// A number in at most `width` characters; a large one loses digits.
 fn count(number: u64, width: usize) -> String {
-    let (mut text, mut left) = (number.to_string(), number);
-    let mut units = ["k", "M", "G", "T", "P", "E"].into_iter();
-    while text.len() > width
-        && let Some(unit) = units.next()
-    {
-        left /= 1000;
-        text = format!("{left}{unit}");
-    }
-    text
+    let units = (0..).zip(["", "k", "M", "G", "T", "P", "E"]);
+    let mut texts = units.map(|(power, unit)| format!("{}{unit}", number / 1000_u64.pow(power)));
+    let fits = texts.find(|text| text.len() <= width);
+    fits.unwrap_or_default()
 }
 
 /// A rate; a small one has a decimal.
