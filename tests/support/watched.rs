@@ -60,17 +60,18 @@ impl Watched {
         }
     }
 
-    /// Waits until all its threads sleep.
+    /// Waits until all its threads sleep: at a moment between two looks, each of which takes
+    /// a while, and sees one thread before and another one after it has woken up.
     pub fn come_to_rest(&mut self) -> io::Result<()> {
         let deadline = Instant::now() + PATIENCE;
         loop {
             match self.process.sleeps()? {
-                Some(activity) => {
+                Some(activity) if self.process.sleeps()? == Some(activity) => {
                     self.activity = activity;
                     return Ok(());
                 }
-                None if Instant::now() < deadline => sleep(Duration::from_micros(100)),
-                None => return Err(io::Error::other("the server does not come to rest")),
+                _ if Instant::now() < deadline => sleep(Duration::from_micros(100)),
+                _ => return Err(io::Error::other("the server does not come to rest")),
             }
         }
     }

@@ -42,9 +42,10 @@ impl Sockets {
     /// Starts the program with the options of the story.
     pub fn start(program: &Path, side: Side, story: &Story) -> Sockets {
         Sockets {
+            // Before the server's own clock begins, however long that takes.
+            started: Instant::now(),
             server: Watched::start(program, story.server_options(side)),
             clients: BTreeMap::new(),
-            started: Instant::now(),
             told: Duration::ZERO,
         }
     }
