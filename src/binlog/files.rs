@@ -33,7 +33,7 @@
 //! begins, the same error is the end of the log (`log`).
 
 use super::error::{Error, is_full};
-use super::format::{FRAME_LEN, HEADER_LEN, Header, Place, prepared_slot, segment_name};
+use super::format::{FRAME_LEN, HEADER_LEN, Header, Place, Record, prepared_slot, segment_name};
 use super::import::taken_bytes;
 use super::storage::{File, Storage};
 use super::tail::{BLOCK, Prepared, Tail, Work};
@@ -80,19 +80,25 @@ impl Binlog {
         true
     }
 
-    /// The same for a copy of a log, to which jobs are only added: it may fill the disk,
-    /// and there is nothing to compact. Segments are at least as long as the longest put.
-    pub fn make_room_to_copy(&self, put: u64) -> Result<(), Error> {
-        let mut tail = self.tail();
-        let least = (HEADER_LEN + put).next_multiple_of(BLOCK);
-        tail.segment_len = tail.segment_len.max(least);
-        drop(tail);
-        let has_room = || self.tail().has_prepared_for(put);
-        if has_room() || self.await_files(put).is_ok() && has_room() {
-            Ok(())
-        } else {
-            Err(self.error())
+    /// Appends copies of jobs and pauses to a new log, and makes them durable. The header of
+    /// another segment says that the next job gets this id or a higher one.
+    ///
+    /// There is nothing to compact, so copies may fill the disk. Segments are at least as long
+    /// as the longest one needs. What is appended is written when another file is made.
+    pub fn copy(&self, records: impl Iterator<Item = Record>, next_id: JobId) -> Result<(), Error> {
+        for record in records {
+            let len = record.longest();
+            let mut tail = self.tail();
+            let least = (HEADER_LEN + len).next_multiple_of(BLOCK);
+            tail.segment_len = tail.segment_len.max(least);
+            drop(tail);
+            let lacks_room = || !self.tail().has_prepared_for(len);
+            if lacks_room() && (self.await_files(len) == Err(Failed) || lacks_room()) {
+                return Err(self.error());
+            }
+            self.tail().record(record);
         }
+        self.begin_at(next_id)
     }
 
     /// Whether more work should wait, because more might soon be appended than there is
@@ -321,7 +327,7 @@ impl Binlog {
     /// Begins another segment, durably, before any file is prepared for it: in a short one,
     /// since the disk may be full. Its header says that the next job gets this id or a
     /// higher one.
-    pub fn begin_at(&self, next_id: JobId) -> Result<(), Error> {
+    pub(super) fn begin_at(&self, next_id: JobId) -> Result<(), Error> {
         let name = self.tail().upkeep.next_name();
         let made = prepare(&*self.storage, name, BLOCK, BLOCK)?;
         let mut tail = self.tail();

@@ -365,6 +365,15 @@ impl Record {
         FRAME_LEN + len as u64
     }
 
+    /// How many bytes it takes at most with its frame, whatever happens to the job of a put.
+    pub(super) fn longest(&self) -> u64 {
+        match self {
+            Record::Put(job) => put_len(job),
+            Record::Pause(pause) => pause_len(&pause.tube),
+            _ => self.len(),
+        }
+    }
+
     /// Appends frame and record to `out`, except the body, which is returned:
     /// it must be written right after them. (A large body is not worth
     /// copying.)

@@ -41,7 +41,7 @@ use super::live::LiveBytes;
 use super::recovery::Opening;
 use super::segment::{Window, find};
 use super::storage::Storage;
-use crate::engine::{Change, JobFields, StoredJob, StoredState, Time};
+use crate::engine::{JobFields, StoredJob, StoredState, Time};
 use crate::log::counted;
 use crate::protocol::{Body, JobId, Priority, Seconds, TubeName};
 use std::collections::BTreeMap;
@@ -377,7 +377,8 @@ impl Import {
         let names: Vec<String> = names.collect();
         let begun = opening.mark(BEGUN, "").and_then(|()| {
             let binlog = opening.begin(live, self.number)?;
-            self.copy(&binlog)?;
+            let jobs = self.theirs.jobs.values().cloned();
+            binlog.copy(jobs.map(Record::Put), JobId(self.theirs.highest + 1))?;
             opening.mark(DONE, &names.join("\n")).map(|()| binlog)
         });
         let binlog = begun.map_err(|error| self.undo(opening, error))?;
@@ -399,16 +400,6 @@ impl Import {
         let jobs = std::mem::take(&mut self.theirs.jobs).into_values();
         jobs.for_each(|job| opening.jobs.restore(job));
         Ok(binlog)
-    }
-
-    /// Appends copies of the jobs, and makes them durable. The header of another segment says
-    /// which id comes next.
-    fn copy(&self, binlog: &Binlog) -> Result<(), Error> {
-        for (id, job) in &self.theirs.jobs {
-            binlog.make_room_to_copy(put_len(job))?;
-            binlog.append(&[Change::Put(*id)], &self.theirs.jobs);
-        }
-        binlog.begin_at(JobId(self.theirs.highest + 1))
     }
 
     /// After a takeover has failed, removes what it has written: on a full disk, beanstalkd

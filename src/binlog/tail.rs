@@ -69,7 +69,7 @@ use super::live::LiveBytes;
 use super::storage::File;
 use super::{Jobs, Lsn};
 use crate::engine::{Change, StoredJob, StoredPause};
-use crate::protocol::JobId;
+use crate::protocol::{JobId, Seconds};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -227,7 +227,8 @@ impl Tail {
         match *change {
             Change::Put(id) => {
                 let job = jobs.stored(id);
-                self.put(job.expect("a put is appended before its job can be deleted"));
+                let job = job.expect("a put is appended before its job can be deleted");
+                self.record(Record::Put(job));
                 self.first_put = self.first_put.into_iter().chain([id]).min();
                 0
             }
@@ -243,7 +244,7 @@ impl Tail {
                 match jobs.stored(id).filter(StoredJob::is_deleted) {
                     // While its key is taken, its tombstone is live.
                     Some(tombstone) => {
-                        self.put(tombstone);
+                        self.record(Record::Put(tombstone));
                         len
                     }
                     None => len + self.record(Record::Delete(id)),
@@ -251,45 +252,38 @@ impl Tail {
             }
             Change::Pause(ref tube) => {
                 let before = self.live.resume(tube);
-                let over = || Record::Pause(StoredPause::over(tube.clone()));
                 match jobs.pause(tube) {
-                    Some(pause) => self.pause(pause),
-                    None if before > 0 => return before + self.record(over()),
-                    None => {}
+                    Some(pause) => {
+                        self.record(Record::Pause(pause));
+                        before
+                    }
+                    None if before == 0 => 0,
+                    None => before + self.record(Record::Pause(StoredPause::over(tube.clone()))),
                 }
-                before
             }
         }
     }
 
-    /// Appends the put of a job, and counts it as live in the current segment.
-    fn put(&mut self, job: StoredJob) {
-        let (id, len) = (job.fields.id, put_len(&job));
-        self.record(Record::Put(job));
-        self.live.put(id, len);
-    }
-
-    /// Appends a pause, and counts it as live in the current segment.
-    fn pause(&mut self, pause: StoredPause) {
-        let tube = pause.tube.clone();
-        self.record(Record::Pause(pause));
-        self.live.pause(tube);
-    }
-
-    /// Appends a record, and returns its length. It begins a segment if it does not
-    /// fit into the current one. Without a prepared segment, or a number, the current
-    /// segment grows.
+    /// Appends a record, and returns its length. A put or a pause is live in the current
+    /// segment from then on. It begins a segment if it does not fit into the current one.
+    /// Without a prepared segment, or a number, the current segment grows.
     pub fn record(&mut self, record: Record) -> u64 {
-        let len = record.len();
-        let (rest, longest) = match &record {
-            Record::Put(job) => (self.rest_for_puts(), put_len(job)),
-            Record::Pause(pause) => (self.rest_for_puts(), pause_len(&pause.tube)),
-            _ => (self.rest(), len),
+        let (len, longest) = (record.len(), record.longest());
+        let rest = match &record {
+            Record::Put(_) | Record::Pause(_) => self.rest_for_puts(),
+            _ => self.rest(),
         };
         if rest < longest {
             self.begin_segment(longest);
         }
         self.live.append(len);
+        match &record {
+            Record::Put(job) => self.live.put(job.fields.id, longest),
+            Record::Pause(pause) if pause.length > Seconds(0) => {
+                self.live.pause(pause.tube.clone());
+            }
+            _ => {}
+        }
         self.end.0 += len;
         self.written += 1;
         self.steps.push(Step::Write(record));
@@ -437,7 +431,7 @@ impl Tail {
                     return self.live.take_back(id);
                 }
                 self.live.delete(id, len);
-                self.put(job);
+                self.record(Record::Put(job));
                 len
             } else if let Some(tube) = self.live.paused_in_oldest() {
                 let len = pause_len(&tube);
@@ -445,7 +439,8 @@ impl Tail {
                     return;
                 }
                 let pause = jobs.pause(&tube);
-                self.pause(pause.expect("what ends a pause is appended with it"));
+                let pause = pause.expect("what ends a pause is appended with it");
+                self.record(Record::Pause(pause));
                 len
             } else {
                 // Much garbage at once can make several segments obsolete.

@@ -9,8 +9,8 @@ use crate::inspection::{Finding, Inspection};
 use crate::text::json::{self, Json, json};
 use crate::text::{Output, complain, counted, listed, print};
 use beanpole::binlog::import::{self, their_name};
-use beanpole::binlog::{Binlog as Log, Error, Jobs, Options, Record, SyncMode, pause_len, put_len};
-use beanpole::engine::{Change, JobFields, StoredJob, StoredPause, StoredState};
+use beanpole::binlog::{Binlog as Log, Error, Options, Record, SyncMode};
+use beanpole::engine::{JobFields, StoredJob, StoredPause, StoredState};
 use beanpole::protocol::jobs::COUNTERS;
 use beanpole::protocol::{Body, JobId, Seconds, TubeName};
 use clap::{Args, ValueEnum, ValueHint};
@@ -285,25 +285,6 @@ impl Live {
     }
 }
 
-/// What a log of ours asks for when it is written.
-impl Jobs for Live {
-    fn stored(&self, id: JobId) -> Option<StoredJob> {
-        self.jobs.stored(id)
-    }
-
-    fn restore(&mut self, job: StoredJob) {
-        self.jobs.restore(job);
-    }
-
-    fn forget(&mut self, id: JobId) -> Option<StoredJob> {
-        self.jobs.forget(id)
-    }
-
-    fn pause(&self, tube: &TubeName) -> Option<StoredPause> {
-        self.pauses.get(tube).cloned()
-    }
-}
-
 /// The failure for a log that cannot be read.
 fn refused(error: Error) -> Failure {
     Failure::Refused(match error {
@@ -379,30 +360,18 @@ fn repair(inspection: &Inspection, live: Live, new: &Path) -> Outcome<usize> {
         segment_size: Options::SEGMENT_SIZE,
         wait: false,
     };
-    let log = Log::open(&options, &mut BTreeMap::new())
-        .map_err(refused)?
-        .binlog;
-    let failed = || {
-        let full = || format!("there is no room in {}", new.display());
-        Failure::Refused(log.failure().map_or_else(full, plain))
+    let failed = |error: Error| {
+        let text = plain(error);
+        Failure::Refused(text.replace("the binlog directory", &new.display().to_string()))
     };
-    let count = live.there().count();
-    // Files are made as they fill up, and what was appended is written then.
-    let puts = live
-        .jobs
-        .iter()
-        .map(|(id, job)| (put_len(job), Change::Put(*id)));
-    let pauses = live.pauses.keys();
-    let pauses = pauses.map(|tube| (pause_len(tube), Change::Pause(tube.clone())));
-    for (len, change) in puts.chain(pauses) {
-        log.make_room_to_copy(len).map_err(|_| failed())?;
-        log.append(&[change], &live);
-    }
+    let opened = Log::open(&options, &mut BTreeMap::new()).map_err(failed)?;
     // A server must not give an id twice, even if its job is deleted.
     let next = inspection.next_id().0.max(live.highest.saturating_add(1));
-    log.begin_at(JobId(next)).map_err(|_| failed())?;
-    log.close().map_err(|_| failed())?;
-    Ok(count)
+    let count = live.there().count();
+    let jobs = live.jobs.into_values().map(Record::Put);
+    let pauses = live.pauses.into_values().map(Record::Pause);
+    let copied = opened.binlog.copy(jobs.chain(pauses), JobId(next));
+    copied.map(|()| count).map_err(failed)
 }
 
 /// Writes the jobs for beanstalkd 1.12. Its server has them as they are here if
