@@ -40,7 +40,7 @@ use super::format::{NUMBERS, Record, number_in, put_len, segment_number};
 use super::live::LiveBytes;
 use super::recovery::Opening;
 use super::segment::{Window, find};
-use super::storage::Storage;
+use super::storage::Source;
 use crate::engine::{JobFields, StoredJob, StoredState, Time};
 use crate::log::counted;
 use crate::protocol::{Body, JobId, Priority, Seconds, TubeName};
@@ -83,7 +83,7 @@ fn is_taken(name: &str) -> bool {
 }
 
 /// How many bytes the files have that were taken over and are still there.
-pub fn taken_bytes(storage: &dyn Storage) -> u64 {
+pub fn taken_bytes(storage: &dyn Source) -> u64 {
     let names = storage.list().unwrap_or_default();
     let files = names.iter().filter(|name| is_taken(name));
     let lens = files.filter_map(|name| storage.open_to_read(name).ok()?.len().ok());
@@ -94,7 +94,7 @@ pub fn taken_bytes(storage: &dyn Storage) -> u64 {
 pub struct TheirFile {
     /// Its number.
     pub number: u32,
-    storage: Arc<dyn Storage>,
+    storage: Arc<dyn Source>,
     /// How long it is, in bytes.
     len: u64,
     /// `None` if there are only zeros in it, or no byte. beanstalkd leaves such files.
@@ -102,7 +102,7 @@ pub struct TheirFile {
 }
 
 impl TheirFile {
-    fn read(storage: Arc<dyn Storage>, number: u32) -> Result<TheirFile, Error> {
+    fn read(storage: Arc<dyn Source>, number: u32) -> Result<TheirFile, Error> {
         let name = their_name(number);
         let mut window = Window::open(&*storage, &name)?;
         let start = window.at(0, HEAD_LEN)?;
@@ -141,15 +141,15 @@ pub struct TheirFiles {
 impl TheirFiles {
     /// Finds them, beside a log of ours or none.
     pub fn of(
-        storage: &Arc<dyn Storage>,
+        storage: Arc<dyn Source>,
         names: &[String],
         has_log: bool,
     ) -> Result<TheirFiles, Error> {
         let (mut files, mut next) = (TheirFiles::default(), None);
-        let list = is_done(names).then(|| Window::open(&**storage, DONE));
+        let list = is_done(names).then(|| Window::open(&*storage, DONE));
         let mut list = list.transpose()?;
         let number_of = |name: &str| number_in(name, their_name);
-        let found = find(storage, names, number_of, TheirFile::read);
+        let found = find(&storage, names, number_of, TheirFile::read);
         for (number, file) in found {
             let name = their_name(number);
             if let Some(list) = &mut list {
@@ -347,7 +347,7 @@ pub(super) struct Import {
 impl Import {
     /// Reads beanstalkd's files, beside a log of ours or none.
     pub fn of(opening: &mut Opening, names: &[String], has_log: bool) -> Result<Import, Error> {
-        let mut files = TheirFiles::of(&opening.storage, names, has_log)?;
+        let mut files = TheirFiles::of(opening.storage.clone(), names, has_log)?;
         files.flaws.drain(..).next().map_or(Ok(()), Err)?;
         let (mut theirs, mut new) = (Theirs::default(), files.new.iter());
         new.try_for_each(|file| theirs.read(file, &mut |_, _, _| ()))?;

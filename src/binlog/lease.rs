@@ -68,7 +68,7 @@
 
 use super::error::{Error, is_full};
 use super::format::{any_slot, prepared_slot, segment_number};
-use super::storage::{File, Storage, again, free};
+use super::storage::{File, Source, Storage, again, free};
 use super::{Binlog, Failed, locked};
 use crate::sync::{OnceLock, Ordering, time_since_boot};
 use crate::sys::{disable_copy_on_write, is_shared, whole_file};
@@ -299,8 +299,7 @@ impl Directory {
     }
 }
 
-/// No name is changed any more after another server has taken the directory over.
-impl Storage for Directory {
+impl Source for Directory {
     /// Names that are not UTF-8 are left out: they are not ours. An error if another
     /// directory is at the path.
     ///
@@ -317,12 +316,19 @@ impl Storage for Directory {
         Ok(names.into_iter().map(own).collect())
     }
 
-    fn open(&self, name: &str) -> io::Result<Arc<dyn File>> {
-        self.open_as(name, OFlag::O_RDWR)
-    }
-
     fn open_to_read(&self, name: &str) -> io::Result<Arc<dyn File>> {
         self.open_as(name, OFlag::O_RDONLY)
+    }
+
+    fn is_shared(&self) -> bool {
+        self.token.is_some()
+    }
+}
+
+/// No name is changed any more after another server has taken the directory over.
+impl Storage for Directory {
+    fn open(&self, name: &str) -> io::Result<Arc<dyn File>> {
+        self.open_as(name, OFlag::O_RDWR)
     }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn File>> {
@@ -394,10 +400,6 @@ impl Storage for Directory {
 
     fn free(&self) -> Option<u64> {
         free(&self.directory)
-    }
-
-    fn is_shared(&self) -> bool {
-        self.token.is_some()
     }
 
     fn check_lock(&self) -> io::Result<()> {

@@ -17,7 +17,7 @@ use super::import::{DONE, DRAFT, Import, is_unfinished};
 use super::live::LiveBytes;
 use super::log::{CommitQueue, Writer};
 use super::segment::{End, Found, Reader};
-use super::storage::{File, Storage, write_again, write_zeros};
+use super::storage::{File, Source, Storage, write_again, write_zeros};
 use super::tail::{BLOCK, Prepared, Tail};
 use super::{Binlog, Failed, Jobs, Lsn, Opened, SyncMode};
 use crate::engine::{StoredJob, StoredPause};
@@ -59,7 +59,7 @@ pub fn recover(
         obsolete,
         unbegun,
         flaws,
-    } = Survey::of(&opening.storage)?;
+    } = Survey::of(opening.storage.clone())?;
     flaws.into_iter().next().map_or(Ok(()), Err)?;
     let (live, newest) = opening.replay(&segments)?;
     let mut import = Import::of(&mut opening, &names, newest.is_some())?;
@@ -124,9 +124,9 @@ impl Survey {
     /// read, may name some that have become obsolete and were removed since.)
     ///
     /// While a takeover is not finished, no segment is needed.
-    pub fn of(storage: &Arc<dyn Storage>) -> Result<Survey, Error> {
+    pub fn of(storage: Arc<dyn Source>) -> Result<Survey, Error> {
         let names = storage.list().map_err(Error::on("list", "the files"))?;
-        let mut files = Found::all(storage, &names);
+        let mut files = Found::all(&storage, &names);
         let unbegun = if is_unbegun(&files)? && !storage.is_shared() {
             files.pop_last().and_then(|(_, newest)| newest.ok())
         } else {

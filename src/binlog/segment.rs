@@ -5,7 +5,7 @@ use super::error::Error;
 use super::format::{
     FRAME_LEN, Frame, HEADER_LEN, Header, Place, Record, VERSION, segment_name, segment_number,
 };
-use super::storage::{CHUNK, File, Storage};
+use super::storage::{CHUNK, File, Source};
 use crate::protocol::TubeName;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 pub struct Found {
     /// Its number.
     pub number: u32,
-    storage: Arc<dyn Storage>,
+    storage: Arc<dyn Source>,
     /// How long it is, in bytes.
     pub len: u64,
     /// Its header, or what is wrong with it.
@@ -26,10 +26,10 @@ pub struct Found {
 
 /// Those of these files that have such a name, by number; or why one cannot be read.
 pub(super) fn find<T>(
-    storage: &Arc<dyn Storage>,
+    storage: &Arc<dyn Source>,
     names: &[String],
     number_of: impl Fn(&str) -> Option<u32>,
-    read: impl Fn(Arc<dyn Storage>, u32) -> Result<T, Error>,
+    read: impl Fn(Arc<dyn Source>, u32) -> Result<T, Error>,
 ) -> BTreeMap<u32, Result<T, Error>> {
     let numbers = names.iter().filter_map(|name| number_of(name));
     let files = numbers.map(|number| (number, read(storage.clone(), number)));
@@ -39,14 +39,14 @@ pub(super) fn find<T>(
 impl Found {
     /// Those with the name of a segment.
     pub(super) fn all(
-        storage: &Arc<dyn Storage>,
+        storage: &Arc<dyn Source>,
         names: &[String],
     ) -> BTreeMap<u32, Result<Found, Error>> {
         find(storage, names, segment_number, Found::read)
     }
 
     /// Opens a file and reads its start.
-    fn read(storage: Arc<dyn Storage>, number: u32) -> Result<Found, Error> {
+    fn read(storage: Arc<dyn Source>, number: u32) -> Result<Found, Error> {
         let name = segment_name(number);
         let mut window = Window::open(&*storage, &name)?;
         let start = window.at(0, (HEADER_LEN + FRAME_LEN) as usize)?;
@@ -154,7 +154,7 @@ pub(super) struct Window {
 }
 
 impl Window {
-    pub fn open(storage: &dyn Storage, name: &str) -> Result<Window, Error> {
+    pub fn open(storage: &dyn Source, name: &str) -> Result<Window, Error> {
         let file = storage.open_to_read(name);
         let file = file.map_err(Error::on("open", name))?;
         Ok(Window {

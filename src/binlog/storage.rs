@@ -20,17 +20,27 @@ pub(super) const CHUNK: usize = 256 << 10;
 /// How much room new files leave on a file system that cannot allocate.
 pub const LEFT_TO_COPY: u64 = 64 << 10;
 
-/// A flat directory of files.
+/// A flat directory of files that are only read: by the tools, and by a start until it has
+/// checked everything.
+pub trait Source: Send + Sync {
+    /// The names of all files.
+    fn list(&self) -> io::Result<Vec<String>>;
+    /// Opens an existing file, to read it. Others may own it.
+    fn open_to_read(&self, name: &str) -> io::Result<Arc<dyn File>>;
+    /// Whether another machine could take the directory over while we use it: see
+    /// `lease`. Then we append nothing to another server's segment.
+    fn is_shared(&self) -> bool {
+        false
+    }
+}
+
+/// The same, to change them.
 ///
 /// A power cut may undo any `create`, `rename` and `remove`, each
 /// independently, until [`sync`](Storage::sync) has returned.
-pub trait Storage: Send + Sync {
-    /// The names of all files.
-    fn list(&self) -> io::Result<Vec<String>>;
+pub trait Storage: Source {
     /// Opens an existing file, to read and write.
     fn open(&self, name: &str) -> io::Result<Arc<dyn File>>;
-    /// Opens an existing file, to read it. Others may own it.
-    fn open_to_read(&self, name: &str) -> io::Result<Arc<dyn File>>;
     /// Creates an empty file. It will be written in place: blocks allocated to
     /// it are the blocks that it will use. An error if the name is taken.
     fn create(&self, name: &str) -> io::Result<Arc<dyn File>>;
@@ -49,11 +59,6 @@ pub trait Storage: Send + Sync {
     }
     /// How many bytes new files can take, if the file system says so.
     fn free(&self) -> Option<u64>;
-    /// Whether another machine could take the directory over while we use it: see
-    /// `lease`. Then we append nothing to another server's segment.
-    fn is_shared(&self) -> bool {
-        false
-    }
     /// An error if the directory is not ours any more. Then what was written before,
     /// synced or not, may not be acknowledged.
     fn check_lock(&self) -> io::Result<()> {

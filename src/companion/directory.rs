@@ -2,7 +2,7 @@
 
 use crate::failure::plain;
 use crate::text::output::complain;
-use beanpole::binlog::storage::{File, Storage};
+use beanpole::binlog::storage::{File, Source, Storage};
 use beanpole::binlog::{Error, lock};
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -38,12 +38,7 @@ impl Directory {
     }
 }
 
-/// Nothing is changed here.
-fn never<T>() -> io::Result<T> {
-    Err(io::ErrorKind::ReadOnlyFilesystem.into())
-}
-
-impl Storage for Directory {
+impl Source for Directory {
     fn list(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in fs::read_dir(&self.path)? {
@@ -62,24 +57,5 @@ impl Storage for Directory {
         } else {
             Err(io::Error::other("it is no regular file"))
         }
-    }
-
-    fn open(&self, _: &str) -> io::Result<Arc<dyn File>> {
-        never()
-    }
-    fn create(&self, _: &str) -> io::Result<Arc<dyn File>> {
-        never()
-    }
-    fn rename(&self, _: &str, _: &str) -> io::Result<()> {
-        never()
-    }
-    fn remove(&self, _: &str) -> io::Result<()> {
-        never()
-    }
-    fn sync(&self) -> io::Result<()> {
-        never()
-    }
-    fn free(&self) -> Option<u64> {
-        None
     }
 }

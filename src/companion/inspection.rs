@@ -12,7 +12,7 @@ use beanpole::binlog::format::{HEADER_LEN, Record, segment_name};
 use beanpole::binlog::import::{TheirFiles, Theirs, taken_bytes, their_name};
 use beanpole::binlog::recovery::Survey;
 use beanpole::binlog::segment::{End, Found, Reader};
-use beanpole::binlog::storage::Storage;
+use beanpole::binlog::storage::Source;
 use beanpole::protocol::{Body, JobId};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub struct Inspection {
     /// The directory.
     pub path: PathBuf,
     survey: Survey,
-    storage: Arc<dyn Storage>,
+    storage: Arc<dyn Source>,
 }
 
 /// A place in a file.
@@ -62,10 +62,10 @@ type Tell<'a> = dyn FnMut(Finding) + 'a;
 impl Inspection {
     /// Locks a directory and reads which files it has.
     pub fn of(path: &Path) -> Result<Inspection, Error> {
-        let storage: Arc<dyn Storage> = Arc::new(Directory::open(path)?);
+        let storage: Arc<dyn Source> = Arc::new(Directory::open(path)?);
         Ok(Inspection {
             path: path.to_owned(),
-            survey: Survey::of(&storage)?,
+            survey: Survey::of(storage.clone())?,
             storage,
         })
     }
@@ -107,7 +107,7 @@ impl Inspection {
         if let Some(found) = unbegun {
             tell(never_finished(&place(found, 0), found.len));
         }
-        let files = TheirFiles::of(&self.storage, names, self.has_log())?;
+        let files = TheirFiles::of(self.storage.clone(), names, self.has_log())?;
         refuse(&files.flaws, tell);
         files.taken.iter().for_each(|name| tell(not_needed(name)));
         let mut theirs = Theirs::default();

@@ -223,7 +223,7 @@ fn a_copy_that_shares_its_blocks_takes_no_room_that_deletes_need() {
     let (disk, server, _) = jobs_put(2000, 100);
     server.log.close().unwrap();
     drop(server);
-    disk.copy_by_reflink();
+    disk.copy_by_reflink(|_| true);
     let mut server = open(&disk, SIZE);
     settle(&mut server);
     fill_by_others(&disk);
@@ -238,7 +238,7 @@ fn a_copy_that_shares_its_blocks_takes_no_room_that_deletes_need() {
 fn a_write_that_needs_another_block_on_a_full_disk_gets_that_of_a_prepared_segment() {
     let (disk, mut server, _) = jobs_put(2000, 100);
     settle(&mut server);
-    disk.copy_segments_by_reflink();
+    disk.copy_by_reflink(|name| !name.contains("spare"));
     fill_by_others(&disk);
     for id in 1..=2000 {
         server.delete(JobId(id));

@@ -4,7 +4,6 @@
 use crate::disk::{Disk, Forbidden, Random, Survival};
 use crate::model::{History, Jobs, SIZE, Server, open, refusal, start, start_with};
 use beanpole::binlog::recovery::Survey;
-use beanpole::binlog::storage::Storage;
 use beanpole::binlog::{Event, SyncMode};
 use beanpole::engine::{Change, StoredJob};
 use beanpole::protocol::{Body, JobId};
@@ -230,8 +229,7 @@ fn a_newest_segment_that_cannot_be_read_is_named_rather_than_those_that_were_rem
         &copy,
         &format!("cannot open {newest} in the binlog directory"),
     );
-    let storage: Arc<dyn Storage> = Arc::new(copy);
-    assert_eq!(Survey::of(&storage).unwrap().flaws.len(), 1);
+    assert_eq!(Survey::of(Arc::new(copy)).unwrap().flaws.len(), 1);
 }
 
 /// Flash may show what was not written as bytes FF. A frame that says that the

@@ -21,7 +21,7 @@
 //! are different: they belong to the file system, which tries again at the next
 //! sync, or is broken for good.
 
-use crate::binlog::storage::{File, LEFT_TO_COPY, Storage, write_noise};
+use crate::binlog::storage::{File, LEFT_TO_COPY, Source, Storage, write_noise};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -221,23 +221,11 @@ impl Disk {
         state.durable_names.remove(name);
     }
 
-    /// All files are copied, and the copies share their blocks.
-    pub fn copy_by_reflink(&self) {
-        for file in &mut self.state().files {
-            file.shared = (0..file.allocated / BLOCK).collect();
-        }
-    }
-
-    /// The segments are copied, without the prepared ones, and the copies share their
-    /// blocks.
-    pub fn copy_segments_by_reflink(&self) {
+    /// The files with such names are copied, and the copies share their blocks.
+    pub fn copy_by_reflink(&self, is_copied: impl Fn(&str) -> bool) {
         let state = &mut *self.state();
-        let segments = state
-            .names
-            .iter()
-            .filter(|(name, _)| !name.contains("spare"));
-        for (_, &segment) in segments {
-            let file = &mut state.files[segment];
+        for (_, &file) in state.names.iter().filter(|(name, _)| is_copied(name)) {
+            let file = &mut state.files[file];
             file.shared = (0..file.allocated / BLOCK).collect();
         }
     }
@@ -507,17 +495,9 @@ fn write_some_sectors(bytes: &mut Vec<u8>, offset: usize, new: &[u8], random: &m
     }
 }
 
-impl Storage for Disk {
+impl Source for Disk {
     fn list(&self) -> io::Result<Vec<String>> {
         Ok(self.begin("list")?.names.keys().cloned().collect())
-    }
-
-    fn open(&self, name: &str) -> io::Result<Arc<dyn File>> {
-        let forbidden = self.state().forbidden.get(name).copied();
-        match forbidden {
-            Some(Forbidden::Writing) => Err(io::ErrorKind::PermissionDenied.into()),
-            _ => self.open_to_read(name),
-        }
     }
 
     fn open_to_read(&self, name: &str) -> io::Result<Arc<dyn File>> {
@@ -526,6 +506,16 @@ impl Storage for Disk {
         let file = *state.names.get(name).ok_or(io::ErrorKind::NotFound)?;
         state.must_have_descriptor()?;
         Ok(self.handle(&mut state, file))
+    }
+}
+
+impl Storage for Disk {
+    fn open(&self, name: &str) -> io::Result<Arc<dyn File>> {
+        let forbidden = self.state().forbidden.get(name).copied();
+        match forbidden {
+            Some(Forbidden::Writing) => Err(io::ErrorKind::PermissionDenied.into()),
+            _ => self.open_to_read(name),
+        }
     }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn File>> {

@@ -7,7 +7,7 @@ use crate::disk::{Disk, Random};
 use crate::model::{Opened, SIZE, Server, Traffic, recover};
 use crate::search;
 use crate::takeover::{a_life, lives, version_7};
-use beanpole::binlog::storage::{File, Storage};
+use beanpole::binlog::storage::{File, Source, Storage};
 use beanpole::binlog::{Error, SyncMode};
 use beanpole::protocol::JobId;
 use std::io;
@@ -102,7 +102,7 @@ impl Machine {
     }
 }
 
-impl Storage for Machine {
+impl Source for Machine {
     fn list(&self) -> io::Result<Vec<String>> {
         let suffix = format!(".{}", self.number);
         let own = |name: String| match name.strip_suffix(&suffix) {
@@ -112,13 +112,19 @@ impl Storage for Machine {
         Ok(self.shared.disk.list()?.into_iter().map(own).collect())
     }
 
+    fn open_to_read(&self, name: &str) -> io::Result<Arc<dyn File>> {
+        Storage::open(self, name)
+    }
+
+    fn is_shared(&self) -> bool {
+        true
+    }
+}
+
+impl Storage for Machine {
     fn open(&self, name: &str) -> io::Result<Arc<dyn File>> {
         let file = self.shared.disk.open(&self.own_name(name))?;
         self.file(name, file)
-    }
-
-    fn open_to_read(&self, name: &str) -> io::Result<Arc<dyn File>> {
-        Storage::open(self, name)
     }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn File>> {
@@ -156,10 +162,6 @@ impl Storage for Machine {
 
     fn free(&self) -> Option<u64> {
         None
-    }
-
-    fn is_shared(&self) -> bool {
-        true
     }
 
     fn check_lock(&self) -> io::Result<()> {

@@ -58,7 +58,7 @@
 //! never set while a process runs, threads can always be started, and clients have
 //! no addresses.
 
-use crate::binlog::storage::{File, Storage};
+use crate::binlog::storage::{File, Source, Storage};
 use crate::simulator::disk::{Disk, Random};
 use crate::simulator::hangup::Door;
 use crate::simulator::judge::{self, Event};
@@ -488,17 +488,23 @@ pub struct Drive {
     is_shared: bool,
 }
 
-impl Storage for Drive {
+impl Source for Drive {
     fn list(&self) -> io::Result<Vec<String>> {
         self.disk.list()
     }
 
-    fn open(&self, name: &str) -> io::Result<Arc<dyn File>> {
-        self.disk.open(name)
-    }
-
     fn open_to_read(&self, name: &str) -> io::Result<Arc<dyn File>> {
         self.disk.open_to_read(name)
+    }
+
+    fn is_shared(&self) -> bool {
+        self.is_shared
+    }
+}
+
+impl Storage for Drive {
+    fn open(&self, name: &str) -> io::Result<Arc<dyn File>> {
+        self.disk.open(name)
     }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn File>> {
@@ -526,10 +532,6 @@ impl Storage for Drive {
     fn free(&self) -> Option<u64> {
         with(World::note_limit);
         self.disk.free()
-    }
-
-    fn is_shared(&self) -> bool {
-        self.is_shared
     }
 
     fn check_lock(&self) -> io::Result<()> {
