@@ -348,21 +348,9 @@ const NO_KIND: u8 = 64;
 impl Record {
     /// How many bytes it takes, with its frame.
     pub(super) fn len(&self) -> u64 {
-        let len = match self {
-            Record::Put(job) => {
-                let text_len = text(job).len();
-                let text_len = number_len(text_len as u64) + text_len;
-                job.fields.len() + text_len + job.body.wire().len()
-            }
-            Record::Update(fields) => fields.len(),
-            Record::Delete(id) => 1 + number_len(id.0),
-            Record::Mark(oldest) => 1 + number_len((*oldest).into()),
-            Record::Pause(pause) => {
-                let numbers = [pause.length.0.into(), pause.until.as_nanos()];
-                1 + numbers.map(number_len).iter().sum::<usize>() + pause.tube.as_str().len()
-            }
-        };
-        FRAME_LEN + len as u64
+        let mut count = Count(0);
+        let body = self.encode_to(&mut count);
+        FRAME_LEN + (count.0 + body.len()) as u64
     }
 
     /// How many bytes it takes at most with its frame, whatever happens to the job of a put.
@@ -382,36 +370,34 @@ impl Record {
     pub(super) fn encode(&self, place: Place, synced: u64, out: &mut Vec<u8>) -> &[u8] {
         let start = out.len();
         out.extend_from_slice(&[0; FRAME_LEN as usize]);
-        let mut body: &[u8] = &[];
-        match self {
-            Record::Put(job) => {
-                job.fields.encode(PUT, out);
-                let text = text(job);
-                encode_number(text.len() as u64, out);
-                out.extend_from_slice(text.as_bytes());
-                body = job.body.wire();
-            }
-            Record::Update(fields) => fields.encode(UPDATE, out),
-            Record::Delete(id) => {
-                out.push(DELETE);
-                encode_number(id.0, out);
-            }
-            Record::Mark(oldest) => {
-                out.push(MARK);
-                encode_number((*oldest).into(), out);
-            }
-            Record::Pause(pause) => {
-                out.push(PAUSE);
-                encode_number(pause.length.0.into(), out);
-                encode_number(pause.until.as_nanos(), out);
-                out.extend_from_slice(pause.tube.as_str().as_bytes());
-            }
-        }
+        let body = self.encode_to(out);
         let (frame, record) = out[start..].split_at_mut(FRAME_LEN as usize);
         let len = u32::try_from(record.len() + body.len()).expect("a body has at most 1 GiB");
         let unsynced = u32::try_from(place.offset - synced).unwrap_or(u32::MAX);
         frame.copy_from_slice(&encode_frame(place, len, unsynced, [record, body]));
         body
+    }
+
+    /// Appends the record, except the body.
+    fn encode_to(&self, out: &mut impl Extend<u8>) -> &[u8] {
+        match self {
+            Record::Put(job) => {
+                job.fields.encode(PUT, out);
+                let text = text(job);
+                encode_numbers([text.len() as u64], out);
+                out.extend(text.bytes());
+                return job.body.wire();
+            }
+            Record::Update(fields) => fields.encode(UPDATE, out),
+            Record::Delete(id) => encode_numbers([DELETE.into(), id.0], out),
+            Record::Mark(oldest) => encode_numbers([MARK.into(), (*oldest).into()], out),
+            Record::Pause(pause) => {
+                let (length, until) = (pause.length.0.into(), pause.until.as_nanos());
+                encode_numbers([PAUSE.into(), length, until], out);
+                out.extend(pause.tube.as_str().bytes());
+            }
+        }
+        &[]
     }
 
     /// The record in these bytes; `None` if they make no sense. `tube` is that of the
@@ -525,22 +511,7 @@ pub fn segment_len_for(body_len: usize) -> u64 {
 
 impl JobFields {
     /// Appends the kind of a record with these fields, and the fields.
-    fn encode(&self, what: u8, out: &mut Vec<u8>) {
-        let (bits, numbers) = self.numbers();
-        out.push(what + bits);
-        numbers.for_each(|number| encode_number(number, out));
-        out.extend(self.created_at.as_nanos().to_le_bytes());
-    }
-
-    /// The length of the kind and the fields.
-    fn len(&self) -> usize {
-        let (_, numbers) = self.numbers();
-        1 + numbers.map(number_len).sum::<usize>() + 8
-    }
-
-    /// All fields but the time of the put, as they are written, and the bits of the kind
-    /// that say which there are.
-    fn numbers(&self) -> (u8, impl Iterator<Item = u64>) {
+    fn encode(&self, what: u8, out: &mut impl Extend<u8>) {
         let (state, number) = match self.state {
             StoredState::Ready => (0, None),
             StoredState::Buried { order } => (1, Some(order)),
@@ -550,10 +521,12 @@ impl JobFields {
         let [a, b, c, d, e] = self.counters;
         let counts = [a, b, c, d, e, self.failed_tries].map(u64::from);
         let counts = Some(counts).filter(|counts| *counts != [0; 6]);
-        let bits = state * STATE + u8::from(counts.is_some()) * HAS_COUNTERS;
+        let kind = what + state * STATE + u8::from(counts.is_some()) * HAS_COUNTERS;
         let [priority, delay, ttr] = [self.priority.0, self.delay.0, self.ttr.0].map(u64::from);
-        let fields = [self.id.0, priority, delay, ttr].into_iter().chain(number);
-        (bits, fields.chain(counts.into_iter().flatten()))
+        let numbers = [kind.into(), self.id.0, priority, delay, ttr].into_iter();
+        let counts = counts.into_iter().flatten();
+        encode_numbers(numbers.chain(number).chain(counts), out);
+        out.extend(self.created_at.as_nanos().to_le_bytes());
     }
 
     /// The fields of a record of this kind.
@@ -591,17 +564,29 @@ impl JobFields {
     }
 }
 
-/// How many bytes [`encode_number`] appends.
+/// How many bytes [`encode_numbers`] appends for one.
 fn number_len(number: u64) -> usize {
     (number | 1).ilog2() as usize / 7 + 1
 }
 
-fn encode_number(mut number: u64, out: &mut Vec<u8>) {
-    while number >= 0x80 {
-        out.push(number as u8 | 0x80);
-        number >>= 7;
+/// Appends numbers. (A kind is one, too, since it is so low that it has one byte.)
+fn encode_numbers(numbers: impl IntoIterator<Item = u64>, out: &mut impl Extend<u8>) {
+    for mut number in numbers {
+        while number >= 0x80 {
+            out.extend([number as u8 | 0x80]);
+            number >>= 7;
+        }
+        out.extend([number as u8]);
     }
-    out.push(number as u8);
+}
+
+/// Counts the bytes that are appended to it.
+struct Count(usize);
+
+impl Extend<u8> for Count {
+    fn extend<Bytes: IntoIterator<Item = u8>>(&mut self, bytes: Bytes) {
+        self.0 += bytes.into_iter().count();
+    }
 }
 
 /// Reads bytes field by field; `None` when there are not enough bytes.
@@ -970,7 +955,7 @@ mod tests {
     fn numbers_are_read_back_and_overlong_encodings_are_refused() {
         for number in [0, 1, 127, 128, 16383, 16384, u64::MAX / 2, u64::MAX] {
             let mut bytes = Vec::new();
-            encode_number(number, &mut bytes);
+            encode_numbers([number], &mut bytes);
             assert_eq!(bytes.len(), number_len(number));
             assert_eq!(Decoder(&bytes).number(), Some(number));
         }
