@@ -16,10 +16,6 @@ pub(super) struct LiveBytes {
     /// last segment whose `first_id` is not higher than its id. (A job that was put after
     /// one with a higher id is here, too, and a tombstone.)
     moved: BTreeMap<JobId, u32>,
-    /// The tubes that are paused, each with the segment of the latest record of that; and
-    /// the same by segment.
-    paused: BTreeMap<TubeName, u32>,
-    paused_in: BTreeSet<(u32, TubeName)>,
     /// One more than the highest id seen.
     pub next_id: JobId,
     /// What the latest puts of live jobs take together at their longest.
@@ -45,6 +41,8 @@ pub(super) struct Segment {
     /// one after the other usually have consecutive ids, and each run of these takes
     /// 16 bytes.
     ids: VecDeque<Range<u64>>,
+    /// The tubes that are paused, as a record here says that is their latest.
+    paused: BTreeSet<TubeName>,
 }
 
 impl Segment {
@@ -74,6 +72,7 @@ impl LiveBytes {
             file_bytes: file_len,
             live_bytes: 0,
             ids: VecDeque::new(),
+            paused: BTreeSet::new(),
         });
         self.file_bytes += file_len;
         self.append(HEADER_LEN);
@@ -93,7 +92,7 @@ impl LiveBytes {
     /// The current segment has this many bytes more, and so has its file where they do
     /// not fit.
     pub fn append(&mut self, len: u64) {
-        let newest = self.segments.back_mut().expect(HAS_SEGMENT);
+        let newest = self.newest_mut();
         newest.used_bytes += len;
         let grown = newest.used_bytes.saturating_sub(newest.file_bytes);
         newest.file_bytes += grown;
@@ -101,22 +100,10 @@ impl LiveBytes {
         self.used_bytes += len;
     }
 
-    /// The file of the current segment ends where its records end.
-    pub fn cut(&mut self) {
-        let newest = self.segments.back_mut().expect(HAS_SEGMENT);
-        let file_bytes = std::mem::replace(&mut newest.file_bytes, newest.used_bytes);
-        self.file_bytes -= file_bytes - newest.used_bytes;
-    }
-
-    /// The file of the current segment is cut by so much, if it has no records there. Returns
-    /// how long it is then.
-    pub fn cut_by(&mut self, len: u64) -> Option<u64> {
-        let newest = self.segments.back_mut().expect(HAS_SEGMENT);
-        let left = newest.file_bytes.checked_sub(len);
-        let left = left.filter(|left| *left >= newest.longest())?;
-        newest.file_bytes = left;
-        self.file_bytes -= len;
-        Some(left)
+    /// The file of the current segment is cut to this length. It has no records there.
+    pub fn cut(&mut self, len: u64) {
+        let file_bytes = std::mem::replace(&mut self.newest_mut().file_bytes, len);
+        self.file_bytes -= file_bytes - len;
     }
 
     /// The oldest segment.
@@ -139,6 +126,10 @@ impl LiveBytes {
         self.segments.back().expect(HAS_SEGMENT)
     }
 
+    fn newest_mut(&mut self) -> &mut Segment {
+        self.segments.back_mut().expect(HAS_SEGMENT)
+    }
+
     /// A job, or the tombstone of one, is put into the current segment for the first
     /// time.
     pub fn put(&mut self, id: JobId, len: u64) {
@@ -147,7 +138,7 @@ impl LiveBytes {
         } else {
             self.moved.insert(id, self.current());
         }
-        let current = self.segments.back_mut().expect(HAS_SEGMENT);
+        let current = self.newest_mut();
         match current.ids.back_mut() {
             Some(run) if run.end == id.0 => run.end += 1,
             _ => current.ids.push_back(id.0..id.0 + 1),
@@ -169,22 +160,23 @@ impl LiveBytes {
     /// A pause is recorded in the current segment.
     pub fn pause(&mut self, tube: TubeName) {
         self.resume(&tube);
-        let (current, len) = (self.current(), pause_len(&tube));
-        self.segments.back_mut().expect(HAS_SEGMENT).live_bytes += len;
+        let (current, len) = (self.newest_mut(), pause_len(&tube));
+        current.live_bytes += len;
+        current.paused.insert(tube);
         self.total += len;
-        self.paused_in.insert((current, tube.clone()));
-        self.paused.insert(tube, current);
     }
 
     /// The latest record of a pause is not needed any more. Returns its length, or 0 if
     /// there was none.
     pub fn resume(&mut self, tube: &TubeName) -> u64 {
-        let Some(number) = self.paused.remove(tube) else {
+        // Few tubes are paused, and most segments have none of them.
+        let mut segments = self.segments.iter_mut();
+        let Some(segment) = segments.find(|segment| segment.paused.contains(tube)) else {
             return 0;
         };
-        self.paused_in.remove(&(number, tube.clone()));
-        let (index, len) = ((number - self.oldest()) as usize, pause_len(tube));
-        self.segments[index].live_bytes -= len;
+        segment.paused.remove(tube);
+        let len = pause_len(tube);
+        segment.live_bytes -= len;
         self.total -= len;
         len
     }
@@ -192,9 +184,8 @@ impl LiveBytes {
     /// A tube whose latest pause is in the oldest segment; `None` as for
     /// [`next_in_oldest`](Self::next_in_oldest). It is returned until it is recorded again.
     pub fn paused_in_oldest(&self) -> Option<TubeName> {
-        let (number, tube) = self.paused_in.first()?;
-        let is_old = *number == self.oldest() && self.segments.len() > 1;
-        is_old.then(|| tube.clone())
+        let oldest = self.segments.front().filter(|_| self.segments.len() > 1);
+        oldest?.paused.first().cloned()
     }
 
     /// The segment with the latest put of a live job.

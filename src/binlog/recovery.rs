@@ -285,7 +285,7 @@ impl Opening<'_> {
         let has_blocks = file.unshare().and_then(|()| file.allocate(found.len, 0));
         if !has_room(has_blocks).map_err(on("prepare"))? {
             file.set_len(end).map_err(on("cut"))?;
-            live.cut();
+            live.cut(end);
         }
         let writer = Writer::new(found.place(end), file, synced, Lsn::START, None);
         let mut adopted = adopt(&*self.storage)?;

@@ -325,8 +325,11 @@ impl Tail {
     /// Shortens the newest segment by this much, if nothing is appended there. Returns its
     /// file, and the length that is left for it.
     pub fn cut_newest(&mut self, len: u64) -> Option<(Arc<dyn File>, u64)> {
-        let file = self.newest_file.clone()?;
-        Some((file, self.live.cut_by(len)?))
+        let (file, newest) = (self.newest_file.clone()?, self.live.newest());
+        let left = newest.file_bytes.checked_sub(len);
+        let left = left.filter(|left| *left >= newest.longest())?;
+        self.live.cut(left);
+        Some((file, left))
     }
 
     fn shortest_for(&self, record: u64) -> Option<usize> {
