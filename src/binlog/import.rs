@@ -336,11 +336,10 @@ pub(super) struct Import {
     files: TheirFiles,
     /// What the new ones hold.
     theirs: Theirs,
-    /// Whether their jobs are to be copied into a new log; and its first number, which no
-    /// segment has had that an unfinished takeover has left.
-    is_takeover: bool,
+    /// The first number of a new log, which no segment has had that an unfinished takeover has
+    /// left.
     number: u32,
-    /// Whether these copies count, and their files are to be renamed.
+    /// Whether the copies count, and their files are to be renamed.
     is_done: bool,
 }
 
@@ -360,9 +359,8 @@ impl Import {
         }
         let numbers = names.iter().filter_map(|name| segment_number(name));
         Ok(Import {
-            is_done: has_log && is_done(names),
-            is_takeover: !has_log && (is_unfinished(names) || !files.new.is_empty()),
             number: numbers.max().unwrap_or(0).saturating_add(1),
+            is_done: is_done(names),
             files,
             theirs,
         })
@@ -370,7 +368,7 @@ impl Import {
 
     /// Begins a log, and takes the jobs over into it. If this fails, nothing is left of it.
     pub fn begin(&mut self, opening: &mut Opening, live: LiveBytes) -> Result<Binlog, Error> {
-        if !self.is_takeover {
+        if self.files.new.is_empty() && !is_unfinished(&opening.names()?) {
             return opening.begin(live, self.number);
         }
         let names = self.files.new.iter().map(|file| their_name(file.number));
@@ -470,7 +468,7 @@ impl Opening<'_> {
 }
 
 /// How the job in a record is laid out, and how long it is.
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy)]
 enum Layout {
     /// Integers of 8 bytes are aligned to 8.
     Aligned = 80,
@@ -522,12 +520,9 @@ struct Job {
 
 impl Job {
     fn decode(bytes: &[u8], layout: Layout) -> Option<Job> {
-        let at = |aligned, packed| {
-            if layout == Layout::Packed {
-                packed
-            } else {
-                aligned
-            }
+        let at = |aligned, packed| match layout {
+            Layout::Aligned => aligned,
+            Layout::Packed => packed,
         };
         // In nanoseconds. beanstalkd's times are signed, and never negative.
         let time = |offset| {
@@ -535,7 +530,10 @@ impl Job {
             Some(time.max(0).cast_unsigned())
         };
         let number = |offset| field(bytes, offset).map(u32::from_ne_bytes);
-        let counter = |index: usize| number(at(56, 48) + 4 * index);
+        let mut counters = [0; 5];
+        for (index, counter) in counters.iter_mut().enumerate() {
+            *counter = number(at(56, 48) + 4 * index)?;
+        }
         let (delay, ttr) = (time(at(16, 12))?, time(at(24, 20))?);
         let body_len = i32::try_from(number(at(32, 28))?).ok()?;
         let deadline = Time::from_nanos(time(at(48, 40))?);
@@ -555,13 +553,7 @@ impl Job {
                     4 => StoredState::Delayed { until: deadline },
                     _ => return None,
                 },
-                counters: [
-                    counter(0)?,
-                    counter(1)?,
-                    counter(2)?,
-                    counter(3)?,
-                    counter(4)?,
-                ],
+                counters,
                 failed_tries: 0,
             },
             body_len: usize::try_from(body_len).ok()?,

@@ -12,11 +12,12 @@ use super::error::{Error, REPAIR, is_full};
 use super::files::{Adopted, adopt, name_segment, prepare};
 use super::format::{
     HEADER_LEN, Record, any_slot, prepared_name, prepared_slot, put_len, segment_name,
+    segment_number,
 };
 use super::import::{DONE, DRAFT, Import, is_unfinished};
 use super::live::LiveBytes;
 use super::log::{CommitQueue, Writer};
-use super::segment::{End, Found, Reader};
+use super::segment::{End, Found, Reader, find};
 use super::storage::{File, Source, Storage, write_again, write_zeros};
 use super::tail::{BLOCK, Prepared, Tail};
 use super::{Binlog, Failed, Jobs, Lsn, Opened, SyncMode};
@@ -53,18 +54,13 @@ pub fn recover(
     opening
         .notices
         .extend(unsynced.filter(|_| sync != SyncMode::Never));
-    let Survey {
-        names,
-        segments,
-        obsolete,
-        unbegun,
-        flaws,
-    } = Survey::of(opening.storage.clone())?;
-    flaws.into_iter().next().map_or(Ok(()), Err)?;
-    let (live, newest) = opening.replay(&segments)?;
-    let mut import = Import::of(&mut opening, &names, newest.is_some())?;
+    let survey = Survey::of(opening.storage.clone())?;
+    survey.flaws.into_iter().next().map_or(Ok(()), Err)?;
+    let (live, newest) = opening.replay(&survey.segments)?;
+    let mut import = Import::of(&mut opening, &survey.names, newest.is_some())?;
     // All is read, and nothing is changed up to here.
-    if let Some(found) = unbegun {
+    let obsolete = survey.obsolete;
+    if let Some(found) = survey.unbegun {
         let name = found.name();
         opening.remove(&name)?;
         // It would come back with the next power cut, and the segment before may have a torn
@@ -77,7 +73,6 @@ pub fn recover(
     }
     let binlog = if let Some((reader, file)) = newest {
         let binlog = opening.continue_log(live, &reader, file)?;
-        import.rename_taken(&opening)?;
         if !obsolete.is_empty() {
             // The mark that says so may be the last record.
             let end = binlog.tail().end;
@@ -89,10 +84,9 @@ pub fn recover(
         // Copies of a takeover that was not finished: the next one needs their room. (One of
         // them may have no header yet.)
         opening.remove_obsolete(obsolete, |_| Ok(()));
-        let binlog = import.begin(&mut opening, live)?;
-        import.rename_taken(&opening)?;
-        binlog
+        import.begin(&mut opening, live)?
     };
+    import.rename_taken(&opening)?;
     let mut tail = binlog.tail();
     for tube in opening.ended.drain(..) {
         tail.record(Record::Pause(StoredPause::over(tube)));
@@ -126,7 +120,7 @@ impl Survey {
     /// While a takeover is not finished, no segment is needed.
     pub fn of(storage: Arc<dyn Source>) -> Result<Survey, Error> {
         let names = storage.list().map_err(Error::on("list", "the files"))?;
-        let mut files = Found::all(&storage, &names);
+        let mut files = find(&storage, &names, segment_number, Found::read);
         let unbegun = if is_unbegun(&files)? && !storage.is_shared() {
             files.pop_last().and_then(|(_, newest)| newest.ok())
         } else {

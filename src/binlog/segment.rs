@@ -2,9 +2,7 @@
 //! are an unfinished end or damage.
 
 use super::error::Error;
-use super::format::{
-    FRAME_LEN, Frame, HEADER_LEN, Header, Place, Record, VERSION, segment_name, segment_number,
-};
+use super::format::{FRAME_LEN, Frame, HEADER_LEN, Header, Place, Record, VERSION, segment_name};
 use super::storage::{CHUNK, File, Source};
 use crate::protocol::TubeName;
 use std::collections::BTreeMap;
@@ -37,16 +35,8 @@ pub(super) fn find<T>(
 }
 
 impl Found {
-    /// Those with the name of a segment.
-    pub(super) fn all(
-        storage: &Arc<dyn Source>,
-        names: &[String],
-    ) -> BTreeMap<u32, Result<Found, Error>> {
-        find(storage, names, segment_number, Found::read)
-    }
-
     /// Opens a file and reads its start.
-    fn read(storage: Arc<dyn Source>, number: u32) -> Result<Found, Error> {
+    pub(super) fn read(storage: Arc<dyn Source>, number: u32) -> Result<Found, Error> {
         let name = segment_name(number);
         let mut window = Window::open(&*storage, &name)?;
         let start = window.at(0, (HEADER_LEN + FRAME_LEN) as usize)?;

@@ -193,12 +193,8 @@ impl File for fs::File {
 /// Writes zeros to a file from one offset up to another.
 pub(super) fn write_zeros(file: &dyn File, from: u64, to: u64) -> io::Result<()> {
     // A static array would make each program longer.
-    fill(
-        file,
-        from,
-        to,
-        vec![0; CHUNK.min(to.saturating_sub(from) as usize)],
-    )
+    let len = CHUNK.min(to.saturating_sub(from) as usize);
+    fill(file, from, to, vec![0; len])
 }
 
 /// Writes bytes that cannot be compressed. A file system that compresses (JFFS2, UBIFS)

@@ -91,23 +91,17 @@ impl Inspection {
     /// Reads everything in order. Returns what beanstalkd's files hold, with bodies if `whole`
     /// says so, and how many files were read.
     pub fn read(&self, whole: bool, tell: &mut Tell) -> Result<(Theirs, usize), Error> {
-        let Survey {
-            names,
-            segments,
-            obsolete,
-            unbegun,
-            flaws,
-        } = &self.survey;
-        refuse(flaws, tell);
-        let obsolete = obsolete.iter().flatten();
+        let (survey, segments) = (&self.survey, &self.survey.segments);
+        refuse(&survey.flaws, tell);
+        let obsolete = survey.obsolete.iter().flatten();
         obsolete.for_each(|found| tell(not_needed(&found.name())));
         for (index, found) in segments.iter().enumerate() {
             read_segment(found, segments.get(index + 1), tell)?;
         }
-        if let Some(found) = unbegun {
+        if let Some(found) = &survey.unbegun {
             tell(never_finished(&place(found, 0), found.len));
         }
-        let files = TheirFiles::of(self.storage.clone(), names, self.has_log())?;
+        let files = TheirFiles::of(self.storage.clone(), &survey.names, self.has_log())?;
         refuse(&files.flaws, tell);
         files.taken.iter().for_each(|name| tell(not_needed(name)));
         let mut theirs = Theirs::default();
