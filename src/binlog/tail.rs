@@ -64,7 +64,7 @@
 
 use super::error::Error;
 use super::files::Adopted;
-use super::format::{HEADER_LEN, Header, Record, pause_len, prepared_name, put_len, put_len_of};
+use super::format::{HEADER_LEN, Header, Record, prepared_name, put_len_of};
 use super::live::LiveBytes;
 use super::storage::File;
 use super::{Jobs, Lsn};
@@ -424,34 +424,32 @@ impl Tail {
             if self.credit <= 0 || bytes >= COMPACTION_BYTES * changes as u64 {
                 return;
             }
-            let len = if let Some(id) = self.live.next_in_oldest() {
+            let record = if let Some(id) = self.live.next_in_oldest() {
                 // `None`: the job is deleted.
                 let Some(job) = jobs.stored(id) else {
                     continue;
                 };
-                let len = put_len(&job);
-                if !self.has_room_to_move(len) {
-                    return self.live.take_back(id);
-                }
-                self.live.delete(id, len);
-                self.record(Record::Put(job));
-                len
+                Record::Put(job)
             } else if let Some(tube) = self.live.paused_in_oldest() {
-                let len = pause_len(&tube);
-                if !self.has_room_to_move(len) {
-                    return;
-                }
                 let pause = jobs.pause(&tube);
-                let pause = pause.expect("what ends a pause is appended with it");
-                self.record(Record::Pause(pause));
-                len
-            } else {
+                Record::Pause(pause.expect("what ends a pause is appended with it"))
+            } else if self.note_obsolete() && !is_for_put {
                 // Much garbage at once can make several segments obsolete.
-                if !self.note_obsolete() || is_for_put {
-                    return;
-                }
                 continue;
+            } else {
+                return;
             };
+            let len = record.longest();
+            let has_room = self.has_room_to_move(len);
+            match &record {
+                Record::Put(job) if has_room => self.live.delete(job.fields.id, len),
+                Record::Put(job) => self.live.take_back(job.fields.id),
+                _ => {}
+            }
+            if !has_room {
+                return;
+            }
+            self.record(record);
             self.migrated += 1;
             self.credit = self.credit.saturating_sub_unsigned(len);
             bytes += len;
