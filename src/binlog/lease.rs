@@ -169,14 +169,11 @@ impl Directory {
     /// Locks the file `lock`, all of it. Returns false if another process has it.
     fn lock_file(&self, wait: bool) -> io::Result<bool> {
         let region = whole_file();
-        let how = || {
-            if wait {
-                FcntlArg::F_SETLKW(&region)
-            } else {
-                FcntlArg::F_SETLK(&region)
-            }
+        let how = match wait {
+            true => FcntlArg::F_SETLKW,
+            false => FcntlArg::F_SETLK,
         };
-        match again(|| fcntl(&self.lock, how())) {
+        match again(|| fcntl(&self.lock, how(&region))) {
             Ok(_) => Ok(true),
             Err(Errno::EAGAIN | Errno::EACCES) => Ok(false),
             Err(errno) => Err(errno.into()),

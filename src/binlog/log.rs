@@ -583,17 +583,14 @@ impl Writer {
             single_blocks = single_blocks.saturating_sub(1);
             is_cut || binlog.free_prepared()
         };
-        let made;
         let is_removed = is_removed(&*binlog.storage, &*prepared.file, &prepared.name);
-        let prepared = match is_removed.map_err(Error::on("use", &prepared.name))? {
-            true => {
-                // Another one takes its room.
-                prepared.file.set_len(0).ok();
-                let name = binlog.tail().upkeep.next_name();
-                made = prepare(&*binlog.storage, name, prepared.len, 0)?;
-                &made
-            }
-            false => prepared,
+        let prepared = if is_removed.map_err(Error::on("use", &prepared.name))? {
+            // Another one takes its room.
+            prepared.file.set_len(0).ok();
+            let name = binlog.tail().upkeep.next_name();
+            &prepare(&*binlog.storage, name, prepared.len, 0)?
+        } else {
+            prepared
         };
         let place = name_segment(&*binlog.storage, prepared, header, free_prepared)?;
         let before = (self.segment.file.clone(), self.place);
