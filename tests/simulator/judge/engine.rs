@@ -4,7 +4,6 @@
 use super::{Event, see};
 use crate::binlog::Jobs;
 use crate::engine::{Change, Config, ConnectionId, Outcome, StoredJob, StoredPause, Time};
-use crate::protocol::framing::NoBody;
 use crate::protocol::{JobId, Reply, Request, TubeName};
 use std::ops::{Deref, DerefMut};
 
@@ -98,15 +97,15 @@ pub struct Done<'a> {
 /// What the judge needs to know of a request.
 pub enum Asked {
     Line,
-    /// A body, or why there is none.
-    Body(Option<NoBody>),
+    /// A body, or the reply if there is none.
+    Body(Option<Reply>),
     Quit,
 }
 
 impl Asked {
     fn of(request: &Request) -> Asked {
         match request {
-            Request::Body(body) => Asked::Body(body.as_ref().err().copied()),
+            Request::Body(body) => Asked::Body(body.as_ref().err().cloned()),
             _ => Asked::Line,
         }
     }
