@@ -158,14 +158,10 @@ impl Shared {
     /// whether they are. It polls, since this happens once in the server's life.
     pub fn await_all_closed(&self, timeout: Duration) -> bool {
         let until = self.clock.now() + timeout;
-        loop {
-            let (is_empty, is_over) =
-                self.with_lock(|state, now| (state.clients.is_empty(), now >= until));
-            if is_empty || is_over {
-                return is_empty;
-            }
+        while !self.clients().is_empty() && self.clock.now() < until {
             thread::park_timeout(LOOKS_EVERY);
         }
+        self.clients().is_empty()
     }
 
     /// Makes all workers finish what they have read, and close. Clients that
