@@ -42,14 +42,6 @@ pub enum Request {
     Continue(Rest),
 }
 
-impl Request {
-    /// Whether the connection may have to wait for the answer: only a reserve
-    /// can.
-    pub fn may_wait(&self) -> bool {
-        matches!(self, Request::Command(_, Command::Reserve(_)))
-    }
-}
-
 /// Cuts one connection's bytes into requests.
 pub struct Framer {
     max_job_size: u32,
@@ -189,11 +181,6 @@ impl Framer {
             Expecting::Body(body) if !body.bytes.is_empty() => Some(body),
             _ => None,
         }
-    }
-
-    /// Whether the next bytes belong to the body of a put.
-    pub fn awaits_body(&self) -> bool {
-        matches!(self.expecting, Expecting::Body(_))
     }
 
     /// How much memory this takes, in bytes.
@@ -362,18 +349,6 @@ mod tests {
         let whole = framer.next(&mut input);
         assert_eq!(whole, Some(Request::Body(Ok(Body::new(&content)))));
         assert!(framer.growing_body().is_none());
-    }
-
-    #[test]
-    fn the_framer_knows_whether_the_next_bytes_belong_to_a_body() {
-        let mut framer = Framer::new(65535);
-        let mut input: &[u8] = b"put 0 0 1 8000\r\nxxx";
-        framer.next(&mut input);
-        assert_eq!(framer.next(&mut input), None);
-        assert!(framer.awaits_body());
-        let mut input = &[&[b'x'; 8000][..], b"\r\nstats\r\n"].concat()[..];
-        framer.next(&mut input);
-        assert!(!framer.awaits_body());
     }
 
     #[test]

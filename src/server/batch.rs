@@ -8,7 +8,7 @@ use super::shared::{Guarded, SLICE_STEPS, Shared};
 use crate::binlog::Lsn;
 use crate::engine::{ConnectionId, Outcome, Time};
 use crate::log;
-use crate::protocol::{Reply, Request};
+use crate::protocol::{Command, Reply, Request};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -75,7 +75,7 @@ impl Batch {
 
     /// Adds a request. Returns whether another one may be added after it.
     pub fn push(&mut self, request: Request) -> bool {
-        let may_wait = request.may_wait();
+        let may_wait = matches!(request, Request::Command(_, Command::Reserve(_)));
         if self.requests.len() == FIRST_CAPACITY {
             self.requests.reserve_exact(REQUESTS_AT_ONCE);
         }

@@ -14,7 +14,6 @@ use super::shared::Shared;
 use super::stats;
 use crate::engine::ConnectionId;
 use crate::log::{self, Level};
-use crate::protocol::framing::MAX_LINE;
 use crate::protocol::{Framer, JobStats, Reply, Request};
 use std::fmt::Arguments;
 use std::io;
@@ -232,8 +231,8 @@ impl<'a> Worker<'a> {
 
     /// Whether it has more to do than a client without pipelining would send.
     fn is_bulk(&self) -> bool {
-        // The bytes of an incomplete body are no further commands.
-        let has_more = self.input.unparsed().len() >= MAX_LINE && !self.framer.awaits_body();
+        // The bytes of an incomplete line or body are no further commands.
+        let has_more = self.input.unparsed().len() >= self.framer.needed();
         self.batch.is_bulk() || has_more
     }
 
@@ -348,6 +347,7 @@ mod tests {
     use super::*;
     use crate::engine::{Config, Engine};
     use crate::protocol::command::{Ask, Rest};
+    use crate::protocol::framing::MAX_LINE;
     use crate::protocol::{Body, JobId};
     use crate::server::{Clock, Limits, Stream};
     use std::io::{Read, Write};

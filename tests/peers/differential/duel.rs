@@ -301,7 +301,7 @@ impl Client {
                 request,
                 Request::Command(_, Command::Put(_) | Command::PutTooBig)
             );
-            self.may_wait = request.may_wait();
+            self.may_wait = matches!(request, Request::Command(_, Command::Reserve(_)));
             match request {
                 Request::Refused(_) if loses_its_end(line, segments) => return false,
                 Request::Http => return false,
