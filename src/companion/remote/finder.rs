@@ -81,12 +81,9 @@ impl Scope {
 
     /// The jobs of it among those that were listed.
     pub fn those(&self, listed: Vec<Facts>) -> Outcome<Vec<JobFacts>> {
-        let jobs = listed.into_iter().map(JobFacts::read);
-        let mut jobs = jobs
-            .filter_map(Outcome::transpose)
-            .collect::<Outcome<Vec<_>>>()?;
-        jobs.retain(|job| self.has(job));
-        Ok(jobs)
+        let read: Outcome<Vec<_>> = listed.into_iter().map(JobFacts::read).collect();
+        let jobs = read?.into_iter().flatten();
+        Ok(jobs.filter(|job| self.has(job)).collect())
     }
 }
 
