@@ -274,7 +274,7 @@ impl Run for Edit {
             let (mut client, target) = (invocation.connect()?, invocation.connect()?);
             let mut transfer = Transfer::new(target, job.tube.clone(), true);
             let jobs = vec![(job, edited)];
-            let ids = transfer.carry(&mut client, jobs, &mut Task::quiet(1))?;
+            let ids = transfer.carry(&mut client, jobs, &mut Task::default())?;
             match ids.first() {
                 Some(id) => print(format!("{id}\n")),
                 None => Failure::refused("nothing has changed"),

@@ -204,9 +204,10 @@ impl Work for WhenFree {
 }
 
 /// Work that continues until nothing is left of it, or a signal ends it between two
-/// batches.
+/// batches. By default it shows nothing, and no signal ends it.
+#[derive(Default)]
 pub struct Task {
-    /// How many jobs are still to be done.
+    /// How many jobs are still to be done, if that is to be told.
     pub left: u64,
     pub done: u64,
     /// To how many it could not be done.
@@ -222,19 +223,9 @@ impl Task {
         Ok(Task {
             progress: Some(Progress::new(what, Some(left))),
             interrupted: interrupts()?,
-            ..Task::quiet(left)
-        })
-    }
-
-    /// Work that shows nothing, and that no signal ends.
-    pub fn quiet(left: u64) -> Task {
-        Task {
             left,
-            done: 0,
-            missing: 0,
-            progress: None,
-            interrupted: Arc::default(),
-        }
+            ..Task::default()
+        })
     }
 
     /// Does this work to these jobs. If they were `named` one by one, each to
@@ -248,7 +239,7 @@ impl Task {
         named: bool,
         mut hear: impl FnMut(u64) -> Outcome<()>,
     ) -> Outcome<()> {
-        while !ids.is_empty() && self.goes_on() {
+        while !ids.is_empty() && !self.is_interrupted() {
             let now = ids.split_off(..work.at_once().min(ids.len()));
             let left = work.do_some(client, now.unwrap_or_default(), self)?;
             self.left = self.left.saturating_sub(left.len() as u64);
@@ -261,9 +252,8 @@ impl Task {
         Ok(())
     }
 
-    /// Whether another batch may begin.
-    pub fn goes_on(&self) -> bool {
-        self.left > 0 && !self.interrupted.load(Ordering::SeqCst)
+    fn is_interrupted(&self) -> bool {
+        self.interrupted.load(Ordering::SeqCst)
     }
 
     /// Of the jobs that were left, notes that this many are done.
@@ -279,7 +269,7 @@ impl Task {
     /// signal has ended the work.
     pub fn end(self) -> (u64, Outcome<()>) {
         let (done, total) = (self.done, self.done + self.left);
-        let interrupted = if self.left > 0 && !self.goes_on() {
+        let interrupted = if self.left > 0 && self.is_interrupted() {
             Err(Failure::Interrupted(format!(
                 "interrupted: {done} of {total} jobs are done, the others are as they were"
             )))

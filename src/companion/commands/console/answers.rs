@@ -39,6 +39,7 @@ const WIDTH: usize = 160;
 pub const LONGEST: usize = 1 << 20;
 
 /// A page that is being filled.
+#[derive(Default)]
 struct Page {
     /// Only jobs with this in their body are wanted.
     text: String,
@@ -76,9 +77,7 @@ pub fn page(client: &mut Client, request: &Request) -> Outcome<Json> {
         text: request.parameter("text").into(),
         only_ids,
         most,
-        rows: Vec::new(),
-        looked: 0,
-        next: None,
+        ..Page::default()
     };
     // Of a page without a search every job that is asked for is shown.
     let at_once = match page.text.is_empty() && sort.is_none() && !only_ids {
@@ -267,7 +266,7 @@ fn act_on_all(
     let scope = Scope::of(&tube, free_states(state.as_slice()));
     hear(0)?;
     let (ids, _) = finder::all(client, &scope, most as usize)?;
-    let mut task = Task::quiet(most.into());
+    let mut task = Task::default();
     let outcome = task.carry_out(work, client, &ids, false, hear);
     let said = format!("{done} {} of {tube}{there}", counted(task.done, "job"));
     outcome.map_err(|failure| failure.about(&said))?;
@@ -312,7 +311,7 @@ fn edit(client: &mut Client, target: Client, request: &Request) -> Outcome<Json>
     };
     let mut transfer = Transfer::new(target, tube.clone(), true);
     let jobs = vec![(job, request.body.clone())];
-    match transfer.carry(client, jobs, &mut Task::quiet(1))?.first() {
+    match transfer.carry(client, jobs, &mut Task::default())?.first() {
         Some(id) => Ok(json!({
             "said": format!("put job {id} into {tube} and deleted job {old}"),
             "job": id.to_string(),
