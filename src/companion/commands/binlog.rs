@@ -168,10 +168,9 @@ fn add_state(line: &mut Json, fields: &JobFields) {
 /// The result of reading a log.
 #[derive(Default)]
 struct Live {
-    jobs: BTreeMap<JobId, StoredJob>,
+    /// The jobs that live according to a record; `None` where no record has the content.
+    jobs: BTreeMap<JobId, Option<StoredJob>>,
     pauses: BTreeMap<TubeName, StoredPause>,
-    /// Jobs that live according to a record, but no record has their content.
-    unknown: BTreeSet<JobId>,
     /// The highest id in a record.
     highest: u64,
     /// How many things were found that should not be.
@@ -210,8 +209,8 @@ fn read(
     }
     let may_clash = inspection.has_log();
     live.clash = may_clash.then(|| theirs.must_be_empty().err()).flatten();
-    let unknown = live.unknown.iter();
-    let lost = unknown.map(|id| format!("job {id} is lost: no record says what it was"));
+    let unknown = live.jobs.iter().filter(|(_, job)| job.is_none());
+    let lost = unknown.map(|(id, _)| format!("job {id} is lost: no record says what it was"));
     let kept = theirs
         .flaws()
         .map(|(number, flaw)| format!("{}: {flaw}", their_name(number)));
@@ -220,7 +219,8 @@ fn read(
         .chain(live.clash.as_ref().map(plain))
         .collect();
     live.highest = live.highest.max(theirs.highest);
-    live.jobs.extend(theirs.jobs);
+    let theirs = theirs.jobs.into_iter();
+    live.jobs.extend(theirs.map(|(id, job)| (id, Some(job))));
     // A tube without jobs is forgotten with its pause.
     let tubes: BTreeSet<_> = live.there().map(|job| job.tube.clone()).collect();
     let is_there = |tube: &TubeName| tubes.contains(tube) || *tube == TubeName::default();
@@ -235,7 +235,8 @@ impl Live {
 
     /// The jobs, without those of which only a key is left.
     fn there(&self) -> impl Iterator<Item = &StoredJob> {
-        self.jobs.values().filter(|job| !job.is_deleted())
+        let known = self.jobs.values().flatten();
+        known.filter(|job| !job.is_deleted())
     }
 
     fn note(&mut self, finding: Finding, whole: bool) {
@@ -256,22 +257,18 @@ impl Live {
                 if !whole {
                     job.body = Body::new(b"");
                 }
-                self.unknown.remove(&id);
-                self.jobs.insert(id, job);
+                self.jobs.insert(id, Some(job));
             }
             Record::Update(fields) => {
                 self.highest = self.highest.max(fields.id.0);
-                if let Some(job) = self.jobs.get_mut(&fields.id) {
+                // Its content may still come: compaction may have moved it here from a file
+                // that was removed.
+                if let Some(job) = self.jobs.entry(fields.id).or_default() {
                     job.fields = fields;
-                } else {
-                    // The job may still come: compaction may have moved it here
-                    // from a file that was removed.
-                    self.unknown.insert(fields.id);
                 }
             }
             Record::Delete(id) => {
                 self.highest = self.highest.max(id.0);
-                self.unknown.remove(&id);
                 self.jobs.remove(&id);
             }
             Record::Pause(pause) => {
@@ -368,7 +365,7 @@ fn repair(inspection: &Inspection, live: Live, new: &Path) -> Outcome<usize> {
     // A server must not give an id twice, even if its job is deleted.
     let next = inspection.next_id().0.max(live.highest.saturating_add(1));
     let count = live.there().count();
-    let jobs = live.jobs.into_values().map(Record::Put);
+    let jobs = live.jobs.into_values().flatten().map(Record::Put);
     let pauses = live.pauses.into_values().map(Record::Pause);
     let copied = opened.binlog.copy(jobs.chain(pauses), JobId(next));
     copied.map(|()| count).map_err(failed)
@@ -413,7 +410,7 @@ fn export(_: &Inspection, live: Live, new: &Path) -> Outcome<usize> {
     // Its files have no place for the options of puts, and for the keys that
     // deleted jobs have left taken.
     let have = jobs.iter().filter(|job| job.options.is_some()).count();
-    let keys = live.jobs.len() - jobs.len();
+    let keys = live.jobs.values().flatten().count() - jobs.len();
     if have + keys > 0 {
         complain!(
             "beanstalkd knows no options of a put: {have} of the jobs lose theirs (idp, con, try), \
