@@ -216,6 +216,7 @@ struct Tally {
     histories: u64,
     steps: u64,
     starts: u64,
+    power_cuts: u64,
 }
 
 impl Tally {
@@ -223,6 +224,7 @@ impl Tally {
         self.histories += other.histories;
         self.steps += other.steps;
         self.starts += other.starts;
+        self.power_cuts += other.power_cuts;
     }
 }
 
@@ -254,6 +256,7 @@ fn play(plan: &Plan, seed: u64) -> Result<Tally, String> {
         tally.steps += left.steps;
         tally.starts += 1;
         if let Some(survival) = life.cut {
+            tally.power_cuts += 1;
             disk = world::cut(&disk, survival, random.next());
             legacy.lose();
         }

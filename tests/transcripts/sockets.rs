@@ -7,6 +7,7 @@
 use crate::player::{Received, Stage};
 use nix::sys::signal::Signal;
 use std::collections::BTreeMap;
+use std::fs;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::path::Path;
@@ -113,14 +114,19 @@ impl Stage for Sockets {
 
     fn close(&mut self, client: &str) -> io::Result<()> {
         self.server.come_to_rest()?;
+        let files = format!("/proc/{}/fd", self.server.process.pid());
+        let files = || fs::read_dir(&files).map_or(0, Iterator::count);
+        let open = files();
         let Client { stream, has_ended } = self.clients.remove(client).expect("a client");
         drop(stream);
-        // A server that has closed the connection has nothing left to do.
-        if has_ended {
-            Ok(())
-        } else {
-            self.server.act_and_rest(PATIENCE)
+        let deadline = Instant::now() + PATIENCE;
+        while !has_ended && files() >= open {
+            if Instant::now() > deadline {
+                return Err(io::Error::other("the server keeps a connection"));
+            }
+            sleep(Duration::from_micros(100));
         }
+        self.server.come_to_rest()
     }
 
     fn pass(&mut self, time: Duration) -> io::Result<()> {
