@@ -65,11 +65,7 @@ impl Binlog {
                 continue;
             };
             let mut has_helped = false;
-            with_jobs(&mut |jobs| {
-                let mut tail = self.tail();
-                has_helped = tail.compact_for_put(put, newest, jobs);
-                self.end.store(tail.end.0, Ordering::Release);
-            });
+            with_jobs(&mut |jobs| has_helped = self.tail().compact_for_put(put, newest, jobs));
             if !has_helped {
                 self.tail().refused = Some((put, why));
                 // The segments thread reports it.
@@ -120,11 +116,7 @@ impl Binlog {
     /// compaction.
     pub fn make_up(&self, with_jobs: &WithJobs) -> Result<(), Failed> {
         self.flush_and_recycle()?;
-        with_jobs(&mut |jobs| {
-            let mut tail = self.tail();
-            tail.make_up(jobs);
-            self.end.store(tail.end.0, Ordering::Release);
-        });
+        with_jobs(&mut |jobs| self.tail().make_up(jobs));
         Ok(())
     }
 

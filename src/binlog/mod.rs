@@ -361,10 +361,8 @@ pub struct Binlog {
     commit_queue: ContendedMutex<CommitQueue>,
     /// The current segment. Held by a thread while it syncs it: one at a time.
     segment: Mutex<Arc<OpenSegment>>,
-    /// Up to which LSN the binlog is durable, and where it ends: copies that can
-    /// be read without a lock.
+    /// Up to which LSN the binlog is durable.
     durable: AtomicU64,
-    end: AtomicU64,
     /// The committer's thread, to wake it.
     committer: OnceLock<Thread>,
     /// With `tail`: the segments thread is asked for something, or has done it.
@@ -412,7 +410,6 @@ impl Binlog {
         debug_assert!(changes.len() <= MOST_CHANGES, "{}", changes.len());
         let mut tail = self.tail();
         tail.append(changes, jobs);
-        self.end.store(tail.end.0, Ordering::Release);
         tail.end
     }
 
@@ -420,14 +417,12 @@ impl Binlog {
     /// `None` if there is nothing to wait for, which is the usual case for
     /// the put of a job. Call it under the server's lock.
     pub fn needed_for(&self, depends_on: DependsOn) -> Option<Lsn> {
-        let end = self.end.load(Ordering::Acquire);
         match depends_on {
             DependsOn::Nothing => None,
-            DependsOn::AllSoFar => Some(Lsn(end)),
+            DependsOn::AllSoFar => Some(self.tail().end),
             DependsOn::PutOf(id) => {
-                let durable = self.durable.load(Ordering::Acquire);
-                let is_behind = durable < end;
-                is_behind.then(|| self.tail().put_durable_at(id, Lsn(durable)))?
+                let durable = Lsn(self.durable.load(Ordering::Acquire));
+                self.tail().put_durable_at(id, durable)
             }
         }
     }

@@ -354,7 +354,6 @@ impl Opening<'_> {
             segment: Mutex::new(writer.segment.clone()),
             commit_queue: ContendedMutex::new(CommitQueue::new(writer)),
             durable: AtomicU64::new(end),
-            end: AtomicU64::new(end),
             committer: OnceLock::new(),
             files_changed: Condvar::new(),
             failure: OnceLock::new(),
