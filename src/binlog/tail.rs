@@ -19,8 +19,8 @@
 //! A *prepared segment* is a file in which a segment can begin without asking the
 //! disk for anything. Its *full length* is that of all segments, which each start chooses
 //! ([`recovery`](super::recovery)): long enough for the live jobs of any one segment, even
-//! if each put takes the most that it ever can ([`put_len`]). A longer put is refused. A
-//! third one is prepared when half of the current segment is used: by then an older
+//! if each put takes the most that it ever can ([`put_len`](super::put_len)). A longer put is
+//! refused. A third one is prepared when half of the current segment is used: by then an older
 //! segment is usually obsolete, and its file is taken. If not, no put waits while a new
 //! file is made.
 //!
