@@ -226,11 +226,15 @@ struct Clock {
     /// What it ends: the ready and delayed jobs that expire, and the tombstones, each
     /// with the moment.
     ends: BTreeSet<(Time, JobId)>,
+    /// When the timer of these rings.
+    ends_timer: Option<Time>,
 }
 
 /// What a timer belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Owner {
+    /// The keys of deleted jobs and the jobs that expire, all together.
+    Ends,
     Tube(TubeIndex),
     Connection(ConnectionIndex),
 }
@@ -356,10 +360,10 @@ impl Engine {
     /// `None` if the clock alone will change nothing.
     pub fn wake_at(&self) -> Option<Time> {
         if self.has_unserved() {
-            return Some(Time::default());
+            Some(Time::default())
+        } else {
+            self.clock.wheel.wake_at
         }
-        let ends = self.clock.ends.first().map(|&(at, _)| at);
-        self.clock.wheel.wake_at.into_iter().chain(ends).min()
     }
 
     /// Whether this connection holds no job and waits for none.

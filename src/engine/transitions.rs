@@ -73,6 +73,8 @@ impl Engine {
         let most = self.effects.steps + self.slice();
         for &owner in &due {
             match owner {
+                // `serve` ends what the clock ends.
+                Owner::Ends => self.clock.ends_timer = None,
                 Owner::Tube(tube) => self.end_delays(tube, most),
                 Owner::Connection(connection) => self.time_out_jobs(connection, most),
             }
@@ -358,6 +360,10 @@ impl Engine {
     /// be later: see `wheel.rs`.)
     pub(super) fn set_timer(&mut self, owner: Owner) {
         let (due, timer) = match owner {
+            Owner::Ends => (
+                self.clock.ends.first().map(|&(at, _)| at),
+                &mut self.clock.ends_timer,
+            ),
             Owner::Tube(index) => {
                 let tube = &mut self.tubes[index];
                 (tube.next_event(), &mut tube.timer)

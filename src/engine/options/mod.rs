@@ -19,7 +19,7 @@ mod unique;
 
 use super::job::{Job, QueueEntry, State};
 use super::stats::seconds;
-use super::{Change, Engine, JobId};
+use super::{Change, Engine, JobId, Owner};
 use crate::protocol::OptionStats;
 use concurrency::JobsByKey;
 use unique::UniqueKeys;
@@ -99,6 +99,7 @@ impl Engine {
             && to.is_some_and(may_expire)
         {
             self.clock.ends.insert((at, id));
+            self.set_timer(Owner::Ends);
         }
     }
 

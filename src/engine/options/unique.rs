@@ -6,7 +6,7 @@
 
 use crate::engine::job::{Job, JobFields};
 use crate::engine::slab::TubeIndex;
-use crate::engine::{Change, Engine, StoredJob, StoredState, memory};
+use crate::engine::{Change, Engine, Owner, StoredJob, StoredState, memory};
 use crate::protocol::command::Put;
 use crate::protocol::{Body, JobId, Key, Priority, PutOptions, Reply, Seconds, TubeName, Unique};
 use std::collections::BTreeMap;
@@ -75,6 +75,7 @@ impl Engine {
             self.memory += memory::of_key(&stored.tube, unique);
             self.clock.ends.insert((until, id));
             self.keys.unique.tombstones.insert(id, Box::new(stored));
+            self.set_timer(Owner::Ends);
         }
     }
 
