@@ -319,8 +319,9 @@ impl Refusal {
     }
 }
 
-/// How long it is looked who puts jobs into a tube.
+/// How long it is looked who puts jobs into a tube, and how often if nobody does.
 const A_MOMENT: Duration = Duration::from_millis(200);
+const MOMENTS: usize = 10;
 
 /// About how many jobs the sentences ask.
 const SOME: usize = 100;
@@ -389,9 +390,11 @@ fn producer(client: &mut Client, tube: &TubeName) -> Outcome<String> {
         let facts = client.tube_stats(tube)?;
         Outcome::Ok(facts.map_or(0, |facts| facts.number("total-jobs")))
     };
-    let begun = total()?;
-    thread::sleep(A_MOMENT);
-    let all = growth(begun, total()?);
+    let (begun, mut all, mut moments) = (total()?, 0, 0..MOMENTS);
+    while all == 0 && moments.next().is_some() {
+        thread::sleep(A_MOMENT);
+        all = growth(begun, total()?);
+    }
     let after = connections(client)?.unwrap_or_default();
     let of_it = after.iter().filter(|one| one.text("tube") == tube.as_str());
     let puts = of_it.map(|one| {
