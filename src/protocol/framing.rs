@@ -28,9 +28,8 @@ pub enum Request {
     /// `put` this is the line only: if a body follows, the body is the next request, and
     /// the put is answered there.
     Command(Option<usize>, Command),
-    /// The body of the `put` before. Or the bytes after that are no body, and all of them
-    /// were read and thrown away: then the reply that this has.
-    Body(Result<Body, Reply>),
+    /// The body of the `put` before, or why there is none.
+    Body(Result<Body, NoBody>),
     /// A line that is answered without looking at any state.
     Refused(Reply),
     /// The client speaks HTTP, and the connection is to be closed. Perhaps a page of the web
@@ -40,6 +39,18 @@ pub enum Request {
     /// The client did not send this one: it continues a command that has used up
     /// its time slice.
     Continue(Rest),
+}
+
+/// Why the bytes after the line of a `put` are no body. All of them were read
+/// and thrown away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoBody {
+    /// The body is larger than the server takes: `JOB_TOO_BIG`.
+    TooBig,
+    /// The bytes do not end in CR LF: `EXPECTED_CRLF`.
+    NoCrlf,
+    /// There was no room for the body: `OUT_OF_MEMORY`.
+    NoRoom,
 }
 
 /// Cuts one connection's bytes into requests.
@@ -54,10 +65,10 @@ enum Expecting {
     EndOfLine,
     /// The body of a put whose line has been handed out.
     Body(GrowingBody),
-    /// Bytes to throw away, and the reply after them.
+    /// Bytes to throw away, then this request.
     Nothing {
         left: u64,
-        then: Reply,
+        then: NoBody,
     },
 }
 
@@ -118,9 +129,7 @@ impl Framer {
                 let (wire, rest) = input.split_at(body.length);
                 *input = rest;
                 self.expecting = Expecting::Line;
-                Some(Request::Body(
-                    Body::from_wire(wire).ok_or(Reply::ExpectedCrlf),
-                ))
+                Some(Request::Body(Body::from_wire(wire).ok_or(NoBody::NoCrlf)))
             }
             Expecting::Body(body) => {
                 if body.length <= MAX_BUFFERED_BODY || body.bytes.is_empty() && input.is_empty() {
@@ -137,7 +146,7 @@ impl Framer {
                 if body.missing() == 0 {
                     let whole = Body::from_wire(std::mem::take(&mut body.bytes));
                     self.expecting = Expecting::Line;
-                    return Some(Request::Body(whole.ok_or(Reply::ExpectedCrlf)));
+                    return Some(Request::Body(whole.ok_or(NoBody::NoCrlf)));
                 }
                 // Either more bytes came than there was room for, or none are
                 // left.
@@ -150,7 +159,7 @@ impl Framer {
                 if *left > 0 {
                     return None;
                 }
-                let then = then.clone();
+                let then = *then;
                 self.expecting = Expecting::Line;
                 Some(Request::Body(Err(then)))
             }
@@ -192,12 +201,12 @@ impl Framer {
     }
 
     /// Throws away the body that is arriving, because there is no room for it.
-    /// The reply will be [`Reply::OutOfMemory`].
+    /// The request will be [`NoBody::NoRoom`].
     pub fn refuse_body(&mut self) {
         if let Expecting::Body(body) = &self.expecting {
             self.expecting = Expecting::Nothing {
                 left: body.missing() as u64,
-                then: Reply::OutOfMemory,
+                then: NoBody::NoRoom,
             };
         }
     }
@@ -233,7 +242,7 @@ impl Framer {
         if put.size > self.max_job_size {
             self.expecting = Expecting::Nothing {
                 left: u64::from(put.size) + 2,
-                then: Reply::JobTooBig,
+                then: NoBody::TooBig,
             };
             return Command::PutTooBig;
         }
@@ -367,14 +376,14 @@ mod tests {
     #[test]
     fn a_body_must_end_in_crlf_and_takes_two_bytes_more_than_its_size() {
         let got = bytewise(10, b"put 0 0 60 1\r\nABC\r\n");
-        assert_eq!(got[1], Request::Body(Err(Reply::ExpectedCrlf)));
+        assert_eq!(got[1], Request::Body(Err(NoBody::NoCrlf)));
         assert_eq!(got[2..], [Request::Refused(Reply::UnknownCommand)]);
     }
 
     #[test]
     fn a_body_above_the_limit_is_discarded() {
         let got = bytewise(2, b"put 0 0 1 3 x\r\nabc##quit\r\n");
-        assert_eq!(got[1..], [Request::Body(Err(Reply::JobTooBig)), quit()]);
+        assert_eq!(got[1..], [Request::Body(Err(NoBody::TooBig)), quit()]);
     }
 
     #[test]
@@ -387,7 +396,7 @@ mod tests {
         assert!(framer.growing_body().is_none());
         let rest = [&[b'x'; 49_999][..], b"quit\r\n"].concat();
         let mut input = &rest[..];
-        let refused = Request::Body(Err(Reply::OutOfMemory));
+        let refused = Request::Body(Err(NoBody::NoRoom));
         assert_eq!(framer.next(&mut input), Some(refused));
         assert_eq!(input, b"quit\r\n");
     }

@@ -332,7 +332,7 @@ fn log_request(client: &Client, request: &Request, line: &[u8]) {
     match request {
         Request::Command(..) => write(format_args!("{}", line.trim_ascii_end().escape_ascii())),
         Request::Body(Ok(body)) => write(format_args!("a body of {} bytes", body.content().len())),
-        Request::Body(Err(reply)) => write(format_args!("no body: {}", reply.word())),
+        Request::Body(Err(reason)) => write(format_args!("no body: {reason:?}")),
         Request::Refused(_) => write(format_args!("a line that is no command")),
         Request::Http => log::client_warning(
             &client.stream,

@@ -5,6 +5,7 @@ use crate::engine::job::{Details, Job};
 use crate::engine::slab::{ConnectionIndex, TubeIndex};
 use crate::engine::{Change, ConnectionId, Engine, Outcome, memory};
 use crate::protocol::command::Put;
+use crate::protocol::framing::NoBody;
 use crate::protocol::{Body, JobId, Reply, TubeName};
 
 /// Why a put makes no job.
@@ -43,7 +44,7 @@ impl Engine {
 
     /// Why a put makes no job, if so: the first reason here counts. The framer has decided what
     /// its bytes are.
-    fn why_no_job(&self, put: &Put, tube: TubeIndex, no_body: Option<Reply>) -> Option<NoJob> {
+    fn why_no_job(&self, put: &Put, tube: TubeIndex, no_body: Option<NoBody>) -> Option<NoJob> {
         let options = put.options.as_deref();
         let limit = options.and_then(|options| options.limit.as_ref());
         let has_memory = self.has_memory_for(memory::of_job(put.size as usize + 2, options))
@@ -51,8 +52,10 @@ impl Engine {
         let most = self.config.max_jobs_per_tube;
         let is_full = most.is_some_and(|most| self.tubes[tube].jobs.sum() >= most.get());
         Some(NoJob::Refused(match no_body {
+            Some(NoBody::TooBig) => Reply::JobTooBig,
             _ if !has_memory => Reply::OutOfMemory,
-            Some(reply) => reply,
+            Some(NoBody::NoRoom) => Reply::OutOfMemory,
+            Some(NoBody::NoCrlf) => Reply::ExpectedCrlf,
             None if self.outside.draining => Reply::Draining,
             None => match self.holder(put, tube) {
                 Some(job) => return Some(NoJob::KeyIsTaken(job)),
@@ -63,15 +66,15 @@ impl Engine {
     }
 
     /// What becomes of a put, now that its body has come.
-    pub(super) fn body(&mut self, by: ConnectionIndex, body: Result<Body, Reply>) -> Reply {
+    pub(super) fn body(&mut self, by: ConnectionIndex, body: Result<Body, NoBody>) -> Reply {
         let connection = &mut self.connections[by];
         let tube = connection.used;
         let Some((id, put)) = connection.incoming.take() else {
             // The line named a size above the limit, so it got no id.
             return Reply::JobTooBig;
         };
-        let no_room = self.outside.disk_is_full.then_some(Reply::OutOfMemory);
-        let no_body = body.as_ref().err().cloned().or(no_room);
+        let no_room = self.outside.disk_is_full.then_some(NoBody::NoRoom);
+        let no_body = body.as_ref().err().copied().or(no_room);
         let Some(no_job) = self.why_no_job(&put, tube, no_body) else {
             return self.insert(tube, id, put, body.expect("a put without one is refused"));
         };

@@ -4,6 +4,7 @@
 use super::{Event, see};
 use crate::binlog::Jobs;
 use crate::engine::{Change, Config, ConnectionId, Outcome, StoredJob, StoredPause, Time};
+use crate::protocol::framing::NoBody;
 use crate::protocol::{JobId, Reply, Request, TubeName};
 use std::ops::{Deref, DerefMut};
 
@@ -97,15 +98,15 @@ pub struct Done<'a> {
 /// What the judge needs to know of a request.
 pub enum Asked {
     Line,
-    /// A body, or the reply if there is none.
-    Body(Option<Reply>),
+    /// A body, or why there is none.
+    Body(Option<NoBody>),
     Quit,
 }
 
 impl Asked {
     fn of(request: &Request) -> Asked {
         match request {
-            Request::Body(body) => Asked::Body(body.as_ref().err().cloned()),
+            Request::Body(body) => Asked::Body(body.as_ref().err().copied()),
             _ => Asked::Line,
         }
     }

@@ -17,6 +17,7 @@ pub use told::next_reply;
 
 use crate::binlog::Record;
 use crate::engine::{Change, ConnectionId, Outcome, StoredJob, StoredPause, StoredState, Time};
+use crate::protocol::framing::NoBody;
 use crate::protocol::{Body, JobId, Reply, TubeName};
 use crate::simulator::history::{Held, History, Jobs};
 use crate::simulator::naive::{self, Left, Model, State};
@@ -436,7 +437,7 @@ impl Judge {
         match asked {
             Asked::Quit => caller.is_done = true,
             Asked::Body(refused) => {
-                self.model.disk_is_full |= refused == Some(Reply::OutOfMemory);
+                self.model.disk_is_full |= refused == Some(NoBody::NoRoom);
                 self.model.body(client, &said);
             }
             Asked::Line => self.model.line(client, &said),
