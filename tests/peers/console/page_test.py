@@ -429,6 +429,8 @@ def a_long_change_shows_its_progress_and_can_be_stopped(browser, url):
     beanpole("put", "-q", "-l", "-t", "long", body=b"x\n" * 100000)
     browser.open(tube_url(url, "long"))
     browser.see("tbody a")
+    # The change is to the jobs that the page has counted.
+    browser.wait("the number of jobs", lambda: browser.find("dd", "100,000"))
     browser.click("button", "Move")
     browser.type("[name=to]", "elsewhere")
     browser.click("dialog button", "Move")
