@@ -334,7 +334,7 @@ fn a_body_of_which_little_is_wanted_takes_little_memory() {
 #[test]
 fn a_large_body_is_no_reason_not_to_answer() {
     on_each_server(&["-z", "300000000"], |scene| {
-        scene.tell("$ head -c 200000000 /dev/zero | beanpole put -t mail\n1");
+        scene.tell("$ head -c 200000000 /dev/zero | beanpole --timeout 1m put -t mail\n1");
         let why = scene.out(&in_little_memory("--timeout 1m why"));
         assert_eq!(why, "mail: Nobody watches it; 1 job is ready.\n");
         // It asks for no longer than 5 s.
