@@ -192,9 +192,11 @@ impl Scene {
     /// What comes back when this is typed, as in a session.
     pub fn answer(&self, commands: &str) -> String {
         let output = self.output(commands);
-        let answer = told(&output).replace(&self.port.to_string(), "PORT");
+        // A time may have the same digits.
+        let port = format!(":{}", self.port);
+        let answer = told(&output).replace(&port, ":PORT");
         self.other.iter().fold(answer, |answer, other| {
-            answer.replace(&other.port().to_string(), "OTHER")
+            answer.replace(&format!(":{}", other.port()), ":OTHER")
         })
     }
 
