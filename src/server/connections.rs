@@ -158,10 +158,11 @@ impl Shared {
     /// whether they are. It polls, since this happens once in the server's life.
     pub fn await_all_closed(&self, timeout: Duration) -> bool {
         let until = self.clock.now() + timeout;
-        while !self.clients().is_empty() && self.clock.now() < until {
+        let are_all = || self.with_lock(|state, _| state.clients.is_empty());
+        while !are_all() && self.clock.now() < until {
             thread::park_timeout(LOOKS_EVERY);
         }
-        self.clients().is_empty()
+        are_all()
     }
 
     /// Makes all workers finish what they have read, and close. Clients that
