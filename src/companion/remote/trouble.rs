@@ -2,7 +2,7 @@
 //! sentences for people; and why a server takes no jobs.
 //!
 //! [`TABLE`] is all that can be wrong with a tube. `why`, `top`, the console and the
-//! choice of `metrics` read it, and each row has an alert that tells the same. What a
+//! choice of `metrics` read it, and each row names the alert that tells the same. What a
 //! row looks at follows from statistics and some jobs; [`sentences`] ask about more of
 //! these. Nothing is changed by it.
 
@@ -18,23 +18,28 @@ use std::time::Duration;
 
 /// A kind of trouble.
 pub struct Kind {
+    /// The alert for it in `src/packaging/prometheus-rules.yml`, which also demands that
+    /// it stays so for some time.
+    pub rule: &'static str,
+    /// Whether it needs a person, or only may need one.
+    pub is_grave: bool,
     /// What `top` shows after the name of such a tube.
     pub mark: &'static str,
     /// The figure by which it is seen; `None` if there is nothing to be said about it.
     seen: fn(&Tube) -> Option<u64>,
     /// From this figure on it is trouble. A person who asks for the tube is told earlier.
-    least: u64,
+    pub least: u64,
     words: fn(&Tube, u64) -> String,
     /// What is said of it to a person; empty if nothing is.
     said: fn(&Look, u64) -> String,
 }
 
-/// All kinds of trouble, the worst first; the last five only may need a person. Above each is the name of its alert in
-/// `src/packaging/prometheus-rules.yml`, which also demands that it stays so for some time.
+/// All kinds of trouble, the worst first.
 pub static TABLE: [Kind; 11] = [
-    // BeanpoleJobFails:
     // A job was reserved often and never done: its worker is lost each time, or takes too long.
     Kind {
+        rule: "BeanpoleJobFails",
+        is_grave: true,
         mark: "!job",
         seen: |tube| tube.suspect.as_ref().map(failures),
         least: OFTEN,
@@ -50,26 +55,29 @@ pub static TABLE: [Kind; 11] = [
             )
         },
     },
-    // BeanpoleTubeUnwatched:
     // Jobs are ready, and no client watches the tube.
     Kind {
+        rule: "BeanpoleTubeUnwatched",
+        is_grave: true,
         mark: "",
         seen: |tube| Some(tube.ready()).filter(|ready| *ready > 0 && tube.watching == 0),
         least: 1,
         words: |_, _| "nobody watches".into(),
         said: |_, ready| format!("Nobody watches it; {}.", jobs(ready, "ready")),
     },
-    // BeanpoleTubeFull:
     // The tube has as many jobs as it may have: puts are refused.
     Kind {
+        rule: "BeanpoleTubeFull",
+        is_grave: true,
         mark: "",
         seen: |tube| is_full(tube.facts()).then(|| tube.facts().number("max-jobs")),
         least: 1,
         words: |_, _| "full".into(),
         said: |_, most| format!("It is full: puts are refused while it has {most} jobs."),
     },
-    // BeanpoleJobsBuried.
     Kind {
+        rule: "BeanpoleJobsBuried",
+        is_grave: true,
         mark: "",
         seen: |tube| Some(tube.facts().jobs_in(&[State::Buried])).filter(|buried| *buried > 0),
         least: 1,
@@ -81,9 +89,10 @@ pub static TABLE: [Kind; 11] = [
             format!("{}{first}.", jobs(buried, "buried"))
         },
     },
-    // BeanpoleJobsTimeOut:
     // Jobs that are there have timed out, or others in the last ten minutes.
     Kind {
+        rule: "BeanpoleJobsTimeOut",
+        is_grave: true,
         mark: "!time",
         seen: |tube| {
             let timeouts = tube.recent_timeouts().max(tube.late);
@@ -101,9 +110,10 @@ pub static TABLE: [Kind; 11] = [
             }
         },
     },
-    // BeanpoleTubePaused:
     // It is paused, though jobs are ready.
     Kind {
+        rule: "BeanpoleTubePaused",
+        is_grave: true,
         mark: "",
         seen: |tube| Some(tube.pause()).filter(|left| *left > 0 && tube.ready() > 0),
         least: 1,
@@ -117,10 +127,11 @@ pub static TABLE: [Kind; 11] = [
             format!("It is paused for another {}{ready}.", span(left))
         },
     },
-    // BeanpoleJobsLimited:
     // Jobs are ready and workers wait for some: as many as may be with the keys of these
     // jobs are reserved.
     Kind {
+        rule: "BeanpoleJobsLimited",
+        is_grave: false,
         mark: "",
         seen: |tube| {
             let is_wanted = tube.is_open() && tube.waiting() > 0;
@@ -130,18 +141,20 @@ pub static TABLE: [Kind; 11] = [
         words: |_, _| "waits for a limit".into(),
         said: |look, _| limited(look),
     },
-    // BeanpoleJobsWait:
     // A ready job has waited, and none was deleted in this time, though there are workers.
     Kind {
+        rule: "BeanpoleJobsWait",
+        is_grave: false,
         mark: "",
         seen: |tube| tube.is_served().then(|| tube.still()),
         least: 60,
         words: |_, still| format!("no job done for {}", span(still)),
         said: |look, _| busy(look),
     },
-    // BeanpoleTubeGrows:
     // More jobs are put than are done.
     Kind {
+        rule: "BeanpoleTubeGrows",
+        is_grave: false,
         mark: "!grows",
         seen: |tube| tube.growth.filter(|_| is_large(tube.facts())),
         least: 6,
@@ -154,9 +167,10 @@ pub static TABLE: [Kind; 11] = [
             format!("It grows by {rate} jobs a {unit}; {}.", look.from)
         },
     },
-    // BeanpoleJobStarves:
     // The last ready job is old, and others go before it that were put much later.
     Kind {
+        rule: "BeanpoleJobStarves",
+        is_grave: false,
         mark: "",
         seen: |tube| {
             let late = tube.last_age?.checked_sub(tube.age.unwrap_or(0));
@@ -176,9 +190,10 @@ pub static TABLE: [Kind; 11] = [
             )
         },
     },
-    // BeanpoleJobsExpire:
     // Jobs expired in the last ten minutes, as far as it was watched.
     Kind {
+        rule: "BeanpoleJobsExpire",
+        is_grave: false,
         mark: "",
         seen: |tube| (tube.facts().number("total-expired") > 0).then(|| tube.recently_expired()),
         least: 1,
@@ -195,12 +210,9 @@ pub static TABLE: [Kind; 11] = [
 pub struct Trouble {
     pub kind: &'static Kind,
     pub words: String,
-    /// How bad it is: the place of its kind in the table, counted from the end.
+    /// How bad it is.
     pub severity: usize,
 }
-
-/// From this severity on, trouble needs a person.
-pub const GRAVE: usize = 6;
 
 /// From this number on, reservations of a job that were in vain, or timeouts of a tube,
 /// will probably continue.
@@ -480,6 +492,41 @@ mod tests {
     use super::*;
     use support::text_of;
 
+    /// What it fires for, promtool plays: see tests/machines/packaging.
+    #[test]
+    fn each_kind_of_trouble_has_an_alert_and_each_alert_a_test() {
+        let (rules, tests) = (
+            text_of("src/packaging/prometheus-rules.yml"),
+            text_of("tests/machines/alerts.yml"),
+        );
+        let mut parts = rules.split("- alert: ").skip(1);
+        let of_servers = [
+            "Down",
+            "RefusesPuts",
+            "Drains",
+            "MemoryFills",
+            "ConnectionsRunOut",
+        ];
+        for name in of_servers {
+            let rule = parts.next().expect("a rule");
+            assert!(rule.starts_with(&format!("Beanpole{name}\n")), "{rule}");
+        }
+        for kind in &TABLE {
+            let rule = parts.next().unwrap_or_default();
+            assert!(rule.starts_with(&format!("{}\n", kind.rule)), "{rule}");
+            // What is a figure in both is the same. How long no job was done is there in
+            // the time of the rule.
+            let is_same = rule.contains(&format!(">= {}\n", kind.least));
+            assert!(is_same || matches!(kind.least, 1 | 60), "{rule}");
+        }
+        assert_eq!(parts.next(), None, "no alert without a row of the table");
+        for part in rules.split("- alert: ").skip(1) {
+            let name = part.lines().next().expect("a name");
+            let times = tests.matches(&format!("alertname: {name},")).count();
+            assert!(times >= 3, "{name}: before, while it lasts, and after it");
+        }
+    }
+
     #[test]
     fn a_job_behind_a_stream_of_more_urgent_ones_is_trouble() {
         for (age, last_age, words) in [
@@ -492,49 +539,6 @@ mod tests {
             let mut tube = Tube::default();
             (tube.age, tube.last_age) = (age, last_age);
             assert_eq!(super::words(&Trouble::of(&tube)), words);
-        }
-    }
-
-    /// What they fire for, promtool plays: see tests/machines/packaging.
-    #[test]
-    fn each_kind_of_trouble_has_an_alert_and_each_alert_a_test() {
-        let rules = text_of("src/packaging/prometheus-rules.yml");
-        let tests = text_of("tests/machines/alerts.yml");
-        let of_servers = [
-            "Down",
-            "RefusesPuts",
-            "Drains",
-            "MemoryFills",
-            "ConnectionsRunOut",
-        ];
-        let of_tubes = [
-            "JobFails",
-            "TubeUnwatched",
-            "TubeFull",
-            "JobsBuried",
-            "JobsTimeOut",
-            "TubePaused",
-            "JobsLimited",
-            "JobsWait",
-            "TubeGrows",
-            "JobStarves",
-            "JobsExpire",
-        ];
-        let named: Vec<_> = rules.split("- alert: ").skip(1).collect();
-        let expected: Vec<_> = of_servers.into_iter().chain(of_tubes).collect();
-        assert_eq!(named.len(), expected.len());
-        for (rule, name) in named.iter().zip(expected) {
-            assert!(rule.starts_with(&format!("Beanpole{name}\n")), "{rule}");
-            let times = tests
-                .matches(&format!("alertname: Beanpole{name},"))
-                .count();
-            assert!(times >= 3, "{name}: before, while it lasts, and after it");
-        }
-        for (kind, rule) in TABLE.iter().zip(&named[of_servers.len()..]) {
-            // What is a figure in both is the same. How long no job was done is there in
-            // the time of the rule.
-            let is_same = rule.contains(&format!(">= {}\n", kind.least));
-            assert!(is_same || matches!(kind.least, 1 | 60), "{rule}");
         }
     }
 }

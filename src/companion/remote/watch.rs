@@ -4,7 +4,7 @@
 use crate::failure::{Failure, Outcome};
 use crate::remote::curves::{Curves, SPANS, Slots};
 use crate::remote::finder::{bodies, near};
-use crate::remote::trouble::{GRAVE, OFTEN, Trouble, failures};
+use crate::remote::trouble::{OFTEN, Trouble, failures};
 use crate::remote::tubes::{Each, RATES, counters, growth, is_large};
 use crate::remote::{Client, Column, Facts, Job, JobFacts, Patterns, Sample, Server, State};
 use beanpole::protocol::TubeName;
@@ -461,7 +461,7 @@ impl Tube {
 
     /// Whether it needs a person.
     pub fn is_grave(&self) -> bool {
-        self.severity() >= GRAVE
+        self.troubles.iter().any(|trouble| trouble.kind.is_grave)
     }
 
     /// The figure of this column, if it is known. That of the name is how bad
