@@ -162,7 +162,8 @@ fn a_silent_client_does_not_keep_the_buffer_that_it_has_filled() {
     }
     eventually("the buffers are given back", || {
         let more = server.memory().saturating_sub(before);
-        more < CLIENTS * 12_000 // A page or two of each stack stay.
+        // A page or two of each stack stay, and a megabyte, which is not worth a trim.
+        more < CLIENTS * 12_000 + MIB
     });
 }
 
