@@ -205,6 +205,7 @@ fn a_second_server_waits_without_listening_and_takes_over() {
     assert!(TcpStream::connect(("127.0.0.1", port)).is_err());
     // The second server does not forget that it was told to drain.
     second.signal(Signal::SIGUSR1);
+    second.log_line("drain mode: ");
 
     first.signal(Signal::SIGKILL);
     drop(first);
