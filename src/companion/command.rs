@@ -267,16 +267,21 @@ impl Invocation {
     }
 }
 
-/// The failure of a command that has failed for several servers: the last one.
-/// The others are reported at once.
+/// The failure of a command that has failed for several servers, whose status counts: that
+/// one cannot be reached counts more than what others lack or refuse. The others are
+/// reported at once.
 pub fn last_of(failures: impl IntoIterator<Item = Failure>) -> Outcome {
-    let mut last = Ok(Status::Done);
-    for failure in failures {
-        if let Err(before) = std::mem::replace(&mut last, Err(failure)) {
-            complain!("{before}");
-        }
-    }
-    last
+    let mut all: Vec<_> = failures.into_iter().collect();
+    all.sort_by_key(|failure| match failure {
+        Failure::Missing(_) => 0,
+        Failure::Refused(_) => 1,
+        Failure::Unreachable(_) => 2,
+        // These have ended the command.
+        _ => 3,
+    });
+    let last = all.pop();
+    all.iter().for_each(|failure| complain!("{failure}"));
+    last.map_or(Ok(Status::Done), Err)
 }
 
 /// What clap says of a command line, without its advice about usage. Of a value

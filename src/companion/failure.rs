@@ -103,7 +103,8 @@ impl Failure {
         self.map(|text| format!("{text}\n{line}"))
     }
 
-    fn map(mut self, change: impl FnOnce(&str) -> String) -> Failure {
+    /// The same failure with its text as it is changed.
+    pub fn map(mut self, change: impl FnOnce(&str) -> String) -> Failure {
         use Failure::*;
         let (Usage(text) | Missing(text) | Unreachable(text) | Refused(text) | Interrupted(text)
         | OutputClosed(text)) = &mut self;

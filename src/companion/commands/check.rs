@@ -188,15 +188,16 @@ impl Run for Check {
         let are_many = all.len() > 1;
         let (mut said, mut figures) = (Vec::new(), Vec::new());
         for (server, found) in invocation.servers.iter().zip(all) {
-            let name = match are_many {
-                true => format!("{} ", server.address),
-                false => String::new(),
+            // The names of figures stay the same when a server gets another name.
+            let [name, title] = match are_many {
+                true => [server.address.to_string(), server.title()].map(|name| name + " "),
+                false => Default::default(),
             };
             said.push(match found {
                 Ok((readings, refused)) => {
                     figures.extend(readings.iter().map(|reading| reading.performance(&name)));
                     let (level, text) = verdict(&readings, refused);
-                    (level, name + &text)
+                    (level, title + &text)
                 }
                 Err(failure) if are_many => {
                     (Level::of(&failure), server.of_it(failure).to_string())

@@ -325,19 +325,22 @@ impl Server {
 
     /// This failure as one of several servers': it says of which.
     pub fn of_it(&self, failure: Failure) -> Failure {
-        // Most do.
-        match failure.to_string().contains(&self.address.to_string()) {
-            true => failure,
-            false => failure.about(self.title()),
+        let (address, title) = (self.address.to_string(), self.title());
+        let has = |part: &str| failure.to_string().contains(part);
+        match (has(&title), has(&address)) {
+            (true, _) => failure,
+            (false, true) => failure.map(|text| text.replacen(&address, &title, 1)),
+            (false, false) => failure.about(title),
         }
     }
 }
 
 /// At which of these servers something is, for a message; nothing if there is only one.
 pub fn at_one_of(servers: &[Server], address: &Address) -> String {
-    match servers {
-        [_] => String::new(),
-        _ => format!(" at {address}"),
+    let named = servers.iter().find(|server| server.address == *address);
+    match named.filter(|_| servers.len() > 1) {
+        Some(server) => format!(" at {}", server.title()),
+        None => String::new(),
     }
 }
 
