@@ -39,7 +39,7 @@ fn load_says_how_to_bury_the_jobs_that_it_could_not_bury() {
     let session = "$ beanpole load -a LINE dump
 ! beanpole load: dump line 6: 127.0.0.1:LINE: the server closed the connection
 ! 2 jobs that should be buried may be delayed for 136 years instead: 'seq 2 3 | beanpole bury -a 127.0.0.1:LINE -' buries them
-! 4 jobs are loaded; 'tail -n +6 dump | beanpole load' goes on there
+! 4 jobs are loaded; 'tail -n +6 dump | beanpole load -a 127.0.0.1:LINE' goes on there
 [3]
 $ beanpole ls t -q --state delayed
 2
@@ -55,8 +55,8 @@ $ seq 2 3 | beanpole bury -
 fn load_says_how_to_find_jobs_that_should_be_buried_when_answers_are_lost() {
     let session = "$ beanpole load -a LINE dump
 ! beanpole load: dump line 2: 127.0.0.1:LINE: the server closed the connection
-! jobs without an answer that should be buried may be there with a delay of 136 years: 'beanpole ls --state delayed' lists them
-! no job is loaded; 'tail -n +2 dump | beanpole load' goes on there
+! jobs without an answer that should be buried may be there with a delay of 136 years: 'beanpole ls -a 127.0.0.1:LINE --state delayed' lists them
+! no job is loaded; 'tail -n +2 dump | beanpole load -a 127.0.0.1:LINE' goes on there
 ! some of the 4 from there on may be there already and come twice
 [3]
 $ beanpole ls -q --state delayed | beanpole delete -

@@ -1,7 +1,8 @@
 //! Jobs between servers: move, dump and load.
 
-use super::support::on_each_server;
+use super::support::{ended, on_each_server};
 use nix::sys::signal::Signal;
+use support::Server;
 use support::session::Scene;
 
 #[test]
@@ -38,5 +39,25 @@ fn an_interrupted_move_or_copy_finishes_the_jobs_under_way_and_counts_them() {
 
         interrupted("move --keep a d", "cmd-peek", 4, 2);
         target.tell("$ beanpole reserve -t d --all -l\ntwo");
+    });
+}
+
+#[test]
+fn a_load_that_waits_for_the_rest_of_a_line_is_interrupted_at_once() {
+    on_each_server(&[], |scene| {
+        let line = r#"{"body":"a"}"#;
+        let loads = format!(
+            "mkfifo dump; exec 9<> dump; printf '%s\\n%.5s' '{line}' '{line}' >&9; \
+             exec beanpole load dump"
+        );
+        let loading = Server::spawn(&mut scene.shell(&loads));
+        scene.await_stat("current-jobs-ready", 1);
+        loading.signal(Signal::SIGINT);
+        let said = format!(
+            "beanpole load: dump line 2: interrupted\n\
+             1 job is loaded; 'tail -n +2 dump | beanpole load -a {}' goes on there",
+            scene.address()
+        );
+        assert_eq!(ended(loading), (Some(130), said));
     });
 }

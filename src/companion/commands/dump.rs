@@ -11,7 +11,7 @@ use crate::remote::form::{DUMP_VERSION, Line, Source, job_to_json};
 use crate::remote::reply::LARGEST_BODY;
 use crate::remote::tubes::stats_of;
 use crate::remote::{NewJob, Reply, Scope, State, Writer};
-use crate::signals::interrupts;
+use crate::signals::{Calls, SIGHUP, SIGINT, SIGTERM, heeded, interrupts};
 use crate::text::json::json;
 use crate::text::{Output, Progress, complain, counted, jobs, print};
 use crate::values::parse;
@@ -20,7 +20,8 @@ use clap::{Args, ValueHint};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 #[derive(Args)]
 pub struct Dump {
@@ -87,6 +88,7 @@ impl Run for Load {
     fn run(self, invocation: &Invocation) -> Outcome {
         let path = self.file.as_deref().unwrap_or(INPUT.as_ref());
         let mut source = Source::open(path, true)?;
+        source.heed(Calls::by_signals(&heeded(&[SIGINT, SIGTERM, SIGHUP]))?);
         let mut client = invocation.connect()?;
         // A server may not say it.
         let largest = match client.server_stats()?.number("max-job-size") {
@@ -105,17 +107,16 @@ impl Run for Load {
             loaded: 0,
             stayed: 0,
             only_jobs: false,
+            interrupted: interrupts()?,
         };
-        let interrupted = interrupts()?;
         let mut progress = Progress::new("loading", None);
         let flaw = loop {
             let next = dump.next()?;
             let is_full = dump.batch.len() == BATCH;
             // Jobs are put as the input arrives.
             if is_full || !dump.source.has_next() || !matches!(next, Next::Job) {
-                if interrupted.load(Ordering::SeqCst) && !dump.batch.is_empty() {
-                    let why = Failure::Interrupted("interrupted".into());
-                    return Err(dump.stopped(why));
+                if dump.is_interrupted() && !dump.batch.is_empty() {
+                    return Err(dump.stopped(Failure::Interrupted("interrupted".into())));
                 }
                 progress.add(dump.load()?);
             }
@@ -161,6 +162,7 @@ struct Loading {
     /// Whether these are only jobs, as `ls` lists them, without an end of their
     /// own.
     only_jobs: bool,
+    interrupted: Arc<AtomicBool>,
 }
 
 /// What the next line is.
@@ -176,9 +178,9 @@ enum Next {
 impl Loading {
     /// Reads a line. If it is a job, it is added to the batch.
     fn next(&mut self) -> Outcome<Next> {
-        let text = match self.source.read_next() {
-            Err(Failure::Refused(reason)) => return Ok(Next::Fault(reason)),
-            text => text?,
+        let text = match self.read()? {
+            Ok(text) => text,
+            Err(reason) => return Ok(Next::Fault(reason)),
         };
         let Some(text) = text else {
             let flaw = "the end is missing: the dump was cut short".to_owned();
@@ -216,7 +218,7 @@ impl Loading {
                     Some(written) if written != there && !self.only_jobs => Some(format!(
                         "{written} jobs were written, but {there} are there"
                     )),
-                    _ if self.source.read_next()?.is_some() => Some(format!(
+                    _ if self.read()? != Ok(None) => Some(format!(
                         "line {number} is the end, and what follows is not loaded"
                     )),
                     _ => None,
@@ -237,6 +239,24 @@ impl Loading {
             Ok(Line::Start(..)) => Next::Fault("a dump begins here".into()),
             Err(reason) => Next::Fault(reason),
         })
+    }
+
+    fn is_interrupted(&self) -> bool {
+        self.interrupted.load(Ordering::SeqCst)
+    }
+
+    /// The next line or, of one that is too long, the reason why it is not loaded. There is
+    /// nothing to be loaded while this waits.
+    fn read(&mut self) -> Outcome<Result<Option<Vec<u8>>, String>> {
+        let before = self.source.number;
+        match self.source.read_next() {
+            Ok(text) => Ok(Ok(text)),
+            Err(failure) if self.source.number > before => Ok(Err(failure.to_string())),
+            Err(_) if self.is_interrupted() => {
+                Err(self.stopped(Failure::Interrupted("interrupted".into())))
+            }
+            Err(failure) => Err(self.stopped(failure)),
+        }
     }
 
     /// Loads the batch. Returns how many jobs it had.
@@ -272,10 +292,12 @@ impl Loading {
     fn stopped(&self, failure: Failure) -> Failure {
         let (line, loaded) = (self.line, jobs(self.loaded, "loaded"));
         let dump = self.source.name.replace("stdin", INPUT);
+        let (address, tube) = (self.writer.address(), self.tube.as_ref());
+        let tube = tube.map_or(String::new(), |tube| format!(" -t {tube}"));
         failure
             .about(format_args!("{} line {line}", self.source.name))
             .with(format_args!(
-                "{loaded}; 'tail -n +{line} {dump} | beanpole load' goes on there"
+                "{loaded}; 'tail -n +{line} {dump} | beanpole load -a {address}{tube}' goes on there"
             ))
     }
 }

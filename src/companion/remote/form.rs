@@ -15,6 +15,7 @@
 use crate::failure::{Failure, Outcome};
 use crate::remote::reply::LARGEST_BODY;
 use crate::remote::{Facts, Job, JobFacts, NewJob, State};
+use crate::signals::{Calls, wait_for};
 use crate::text::json::{self, Json, json};
 use crate::text::{Output, beginning, cannot_read, output, row, shown, span};
 use beanpole::protocol::{JobId, Priority, PutOptions, Seconds, TubeName};
@@ -24,6 +25,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
+use std::os::fd::{AsFd, OwnedFd};
 
 /// How bodies are written: as they are, unless an option says otherwise. On a terminal
 /// each ends its line, and characters that would disturb the terminal are shown as
@@ -198,7 +200,7 @@ impl Line {
 /// A file, or standard input, from which bodies or lines are read.
 pub struct Source {
     pub name: String,
-    reader: BufReader<Box<dyn Read>>,
+    reader: BufReader<Input>,
     /// Whether each line is one; else the whole source is.
     has_lines: bool,
     /// How many were read.
@@ -207,23 +209,48 @@ pub struct Source {
     pub longest: u64,
 }
 
+/// What it is read from. If signals are heeded, one that comes ends the wait for more.
+struct Input {
+    file: File,
+    signals: Option<Calls>,
+}
+
+impl Read for Input {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while let Some(signals) = &self.signals {
+            match wait_for(&[signals.as_fd(), self.file.as_fd()], None)[..] {
+                [true, _] => return Err(io::Error::other("interrupted")),
+                [_, true] => break,
+                _ => {}
+            }
+        }
+        self.file.read(buffer)
+    }
+}
+
 impl Source {
     pub fn open(path: &OsStr, has_lines: bool) -> Outcome<Source> {
-        let name = path.to_string_lossy().into_owned();
-        let (name, reader): (_, Box<dyn Read>) = match path.to_str() {
-            Some("-") => ("stdin".into(), Box::new(io::stdin())),
-            _ => match File::open(path) {
-                Ok(file) => (name, Box::new(file)),
-                Err(error) => return Err(cannot_read(&name, error)),
-            },
+        let (name, file) = match path.to_str() {
+            Some("-") => ("stdin".into(), io::stdin().as_fd().try_clone_to_owned()),
+            _ => (
+                path.to_string_lossy().into_owned(),
+                File::open(path).map(OwnedFd::from),
+            ),
         };
+        let file = file.map_err(|error| cannot_read(&name, error))?.into();
+        let signals = None;
         Ok(Source {
             name,
-            reader: BufReader::with_capacity(1 << 20, reader),
+            reader: BufReader::with_capacity(1 << 20, Input { file, signals }),
             has_lines,
             number: 0,
             longest: LARGEST_BODY,
         })
+    }
+
+    /// Has these signals end a wait for more: then it cannot be read.
+    pub fn heed(&mut self, signals: Calls) {
+        self.reader.get_mut().signals = Some(signals);
     }
 
     /// The next one, with its end.

@@ -7,7 +7,7 @@
 
 use crate::failure::{Failure, Outcome};
 use crate::remote::act::{Ids, as_input};
-use crate::remote::{Act, Client, JobFacts, Reply, Room, State, Task, Work};
+use crate::remote::{Act, Address, Client, JobFacts, Reply, Room, State, Task, Work};
 use crate::text::{complain, counted};
 use beanpole::protocol::{JobId, Priority, PutOptions, Seconds, TubeName};
 use std::collections::HashSet;
@@ -76,6 +76,10 @@ impl Writer {
         }
     }
 
+    pub fn address(&self) -> &Address {
+        &self.client.address
+    }
+
     /// How many bytes a body may have on this server.
     pub fn largest_body(&mut self) -> Outcome<u64> {
         Ok(self.client.server_stats()?.number("max-job-size"))
@@ -135,10 +139,11 @@ impl Writer {
             }
         } else if outcome.is_err() && batch[replies.len()..].iter().any(|job| job.buried) {
             outcome = outcome.map_err(|failure| {
-                failure.with(
+                failure.with(format_args!(
                     "jobs without an answer that should be buried may be there with a delay of \
-                     136 years: 'beanpole ls --state delayed' lists them",
-                )
+                     136 years: 'beanpole ls -a {} --state delayed' lists them",
+                    self.client.address
+                ))
             });
         }
         let pairs = batch.iter().zip(&replies);
