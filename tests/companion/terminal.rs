@@ -28,6 +28,25 @@ fn clear_asks_for_confirmation_at_a_terminal() {
     });
 }
 
+/// As `^G` does in emacs: the terminal sends SIGINT to all that run on it.
+#[test]
+fn what_interrupts_the_editor_does_not_end_edit() {
+    on_each_server(&[], |scene| {
+        scene.tell("$ beanpole put -q one");
+        let editor =
+            "trap '' INT\necho edits\nuntil [ -e go ]; do sleep 0.01; done\nprintf two > $1";
+        scene.write("editor", editor);
+        let edit = scene.shell("exec env EDITOR='sh editor' beanpole edit 1");
+        let mut screen = on_terminal(&edit, 80);
+        screen.wait_for("edits");
+        screen.type_keys("\x03");
+        screen.wait_for("^C");
+        scene.write("go", "");
+        assert_eq!(screen.wait(), Some(0));
+        scene.tell("$ beanpole ls -q | beanpole peek -l -\ntwo");
+    });
+}
+
 #[test]
 fn load_shows_its_progress_at_a_terminal() {
     on_each_server(&[], |scene| {

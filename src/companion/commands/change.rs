@@ -9,6 +9,7 @@ use crate::remote::address::warn_of;
 use crate::remote::finder::bodies;
 use crate::remote::{Act, Job, Pattern, Patterns, Server, State, Task, Transfer};
 use crate::selection::{Chosen, Jobs};
+use crate::signals::{Calls, SIGINT, SIGQUIT};
 use crate::text::listed;
 use crate::text::output::{complain, print};
 use crate::values::{Count, Parse, parse};
@@ -293,9 +294,11 @@ fn run_editor(path: &Path) -> Outcome<()> {
     let editor = set("VISUAL")
         .or_else(|| set("EDITOR"))
         .unwrap_or("vi".into());
+    // What is typed to interrupt something in the editor also comes to us and the shell.
+    let _ignored = Calls::by_signals(&[SIGINT, SIGQUIT])?;
     let mut command = std::process::Command::new("sh");
     let run = command
-        .args(["-c", &format!("{editor} \"$0\"")])
+        .args(["-c", &format!("trap : INT QUIT; {editor} \"$0\"")])
         .arg(path)
         .status();
     let status = run.map_err(Failure::of(format_args!("cannot start {editor}")))?;
