@@ -11,7 +11,7 @@ use crate::text::output::{confirm, print};
 use crate::values::{Count, parse};
 use beanpole::protocol::{JobId, Priority, TubeName};
 use clap::Args;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::builder::{OsStringValueParser, PossibleValuesParser, TypedValueParser};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, Instant};
@@ -31,7 +31,7 @@ pub struct Conditions {
     #[arg(long, value_name = "PRI", value_parser = parse::<Priority>)]
     pri: Option<Priority>,
     /// only jobs with this in their body; may be repeated (default: all)
-    #[arg(long = "match", value_name = "BYTES")]
+    #[arg(long = "match", value_name = "BYTES", value_parser = some_bytes())]
     parts: Vec<OsString>,
     /// at most N jobs (default: all)
     #[arg(short = 'n', long, value_name = "N", value_parser = parse::<Count>)]
@@ -42,6 +42,14 @@ pub struct Conditions {
 pub fn state<const N: usize>(among: [State; N]) -> impl TypedValueParser<Value = State> {
     let names = PossibleValuesParser::new(among.map(State::name));
     names.map(|name| State::parse(name.as_bytes()).expect("it is one of these"))
+}
+
+/// Bytes, at least one: a variable that a script forgot to set must not mean all jobs.
+fn some_bytes() -> impl TypedValueParser<Value = OsString> {
+    OsStringValueParser::new().try_map(|bytes| match bytes.is_empty() {
+        true => Err("it is empty, and would mean all jobs"),
+        false => Ok(bytes),
+    })
 }
 
 impl Conditions {
