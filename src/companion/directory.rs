@@ -13,16 +13,19 @@ use std::sync::Arc;
 /// A directory that no server uses as long as this value lives.
 pub struct Directory {
     path: PathBuf,
-    /// Has the lock. `None` where nobody can write.
+    /// Has the lock. `None` where nobody can write, or no server was yet.
     _lock: Option<Arc<dyn Storage>>,
 }
 
 impl Directory {
-    /// Locks a directory. Where not even a file can be made for that, no server can use it.
+    /// Locks a directory. Where not even a file can be made for that, no server can use it;
+    /// and where there is no file `lock`, none uses it. We make none there: it would be in
+    /// the way of a server that runs as another user.
     pub fn open(path: &Path) -> Result<Directory, Error> {
         use io::ErrorKind::{NotADirectory, NotFound};
-        let lock = match lock(path, false) {
-            Ok((storage, _)) => Some(storage),
+        let is_unused = path.is_dir() && !path.join("lock").exists();
+        let lock = match (!is_unused).then(|| lock(path, false)).transpose() {
+            Ok(lock) => lock.map(|(storage, _)| storage),
             Err(Error::Io(kind, why)) if !matches!(kind, NotFound | NotADirectory) => {
                 if kind != io::ErrorKind::ReadOnlyFilesystem {
                     complain!("it is read without a lock: {}", plain(why));

@@ -413,7 +413,7 @@ fn export(_: &Inspection, live: Live, new: &Path) -> Outcome<usize> {
     let keys = live.jobs.values().flatten().count() - jobs.len();
     if have + keys > 0 {
         complain!(
-            "beanstalkd knows no options of a put: {have} of the jobs lose theirs (idp, con, try), \
+            "beanstalkd knows no options of a put: {have} of the jobs lose theirs (idp, con, try, exp), \
              and {keys} keys of deleted jobs are no longer taken"
         );
     }
