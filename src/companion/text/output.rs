@@ -42,13 +42,13 @@ impl Output {
 
     /// Begins a file for this path, with these permissions, that is written as a whole: a
     /// reader finds the old text or the new one. Something other than a regular file, such
-    /// as a device or a pipe, is written directly and stays. Without a path, it is standard
-    /// output.
+    /// as a device or a pipe, is written directly and stays. Without a path, and with `-`,
+    /// it is standard output.
     ///
     /// A symbolic link to a file is refused: in a directory like `/tmp` it may be another
     /// user's, and lead root to any file.
     pub fn to(path: Option<&Path>, mode: u32) -> Outcome<Output> {
-        let Some(path) = path else {
+        let Some(path) = path.filter(|path| *path != Path::new("-")) else {
             return Ok(Output::new());
         };
         let create = || {
