@@ -160,11 +160,11 @@ impl Puts {
         let (origins, jobs): (Vec<_>, Vec<_>) = batch.into_iter().unzip();
         let (replies, outcome) = self.writer.write(&jobs);
         let is_quiet = self.is_quiet;
-        let mut refused = None;
+        let (mut refused, mut printed) = (None, Ok(()));
         self.answered += replies.len();
         for ((origin, job), reply) in origins.iter().zip(&jobs).zip(&replies) {
             if let Some(id) = writer::id(reply).filter(|_| !is_quiet) {
-                self.ids.line(id)?;
+                printed = printed.and_then(|()| self.ids.line(id));
             }
             match reply {
                 Reply::InsertedBefore(id, state) if !is_quiet => {
@@ -184,7 +184,7 @@ impl Puts {
                 _ => drop(refused.get_or_insert(Failure::unexpected(origin, reply))),
             }
         }
-        self.ids.sync()?;
+        let printed = printed.and_then(|()| self.ids.sync());
         let (answered, unknown) = (self.answered, jobs.len() - replies.len());
         outcome.map_err(|failure| match failure {
             Failure::Unreachable(_) if answered == 0 => failure.with(format_args!(
@@ -194,6 +194,9 @@ impl Puts {
                 "the first {answered} bodies were answered; the next {unknown} may be jobs, too"
             )),
             other => other,
+        })?;
+        printed.map_err(|failure| {
+            failure.with(format_args!("bodies answered before that: {answered}"))
         })?;
         refused.map_or(Ok(()), Err)
     }

@@ -126,6 +126,9 @@ impl Run for List {
             }
         }
         invocation.show(self.json, &found, failures, |tubes| table(tubes))?;
+        if !any && !patterns.0.is_empty() && !self.trouble {
+            complain!("there is no such tube");
+        }
         Ok(Status::done_if(any || patterns.0.is_empty()))
     }
 }
@@ -194,6 +197,7 @@ impl Run for Clients {
         }
         let mut found = client_list::sorted(&mut client, self.sort.as_deref())?;
         let patterns = self.tubes.patterns();
+        patterns.existing(&mut client)?;
         found.retain(|one| {
             let tube = <TubeName as Parse>::parse(one.text("tube"));
             tube.is_ok_and(|tube| patterns.mean(&tube))
