@@ -13,6 +13,7 @@ use crate::failure::{Failure, Outcome, Status};
 use crate::remote::{Client, Event, RawReply, Reply};
 use crate::signals::{Calls, SIGINT};
 use crate::text::{Output, output, print, shown};
+use beanpole::protocol::Seconds;
 use beanpole::protocol::command::{Command, Put, parse};
 use clap::Args;
 use rustyline::DefaultEditor;
@@ -22,7 +23,7 @@ use std::ffi::OsString;
 use std::io::{self, BufRead, Read};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStringExt;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The protocol on one screen; its manual page shows the same text.
 const CARD: &str = include_str!("card.txt");
@@ -89,7 +90,7 @@ fn put(line: &[u8]) -> Option<Put> {
 }
 
 /// Sends a line and its body, and waits for the reply or for one of `others`.
-/// Only to a `reserve` may the reply take any time.
+/// Only to a `reserve` may the reply take longer, as long as its line says.
 ///
 /// A server that does not know the options of a put refuses its line, and would
 /// read the body as commands: it does not get the body.
@@ -105,10 +106,12 @@ fn exchange(
         client.queue_bytes(bytes);
         client.queue_bytes(b"\r\n");
     }
-    let until = match parse(line) {
-        Ok((_, Command::Reserve(_))) => None,
-        _ => Some(Instant::now() + client.patience),
+    let wait = match parse(line) {
+        Ok((_, Command::Reserve(ask))) => ask.timeout,
+        _ => Some(Seconds(0)),
     };
+    let wait = wait.map(|Seconds(time)| Duration::from_secs(time.into()));
+    let until = wait.map(|wait| Instant::now() + wait + client.patience);
     client.wait(until, others)
 }
 

@@ -112,7 +112,7 @@ impl Client {
             });
             match client {
                 Ok(client) => return Ok(client),
-                Err(failure) => reasons.push(failure.to_string()),
+                Err(failure) => reasons.push(server.of_it(failure).to_string()),
             }
         }
         Err(Failure::Unreachable(reasons.join("; ")))
