@@ -7,7 +7,7 @@ use crate::command::{Asks, Invocation, Run};
 use crate::failure::{Failure, Outcome, Status, plain};
 use crate::inspection::{Finding, Inspection};
 use crate::text::json::{self, Json, json};
-use crate::text::{Output, complain, counted, listed, print};
+use crate::text::{Output, complain, counted, listed, print, shell_word};
 use beanpole::binlog::import::{self, their_name};
 use beanpole::binlog::{Binlog as Log, Error, Options, Record, SyncMode};
 use beanpole::engine::{JobFields, StoredJob, StoredPause, StoredState};
@@ -87,7 +87,7 @@ fn verify(inspection: &Inspection) -> Outcome {
     ))?;
     output.sync()?;
     if !live.is_sound() {
-        let dir = inspection.path.display();
+        let dir = shell_word(&inspection.path.to_string_lossy());
         complain!("'beanpole binlog repair {dir} NEW' saves what can be read");
     }
     Ok(Status::done_if(live.is_sound()))

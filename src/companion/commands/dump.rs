@@ -13,7 +13,7 @@ use crate::remote::tubes::stats_of;
 use crate::remote::{NewJob, Reply, Scope, State, Writer};
 use crate::signals::{Calls, SIGHUP, SIGINT, SIGTERM, heeded, interrupts};
 use crate::text::json::json;
-use crate::text::{Output, Progress, complain, counted, jobs, print};
+use crate::text::{Output, Progress, complain, counted, jobs, print, shell_word};
 use crate::values::parse;
 use beanpole::protocol::TubeName;
 use clap::{Args, ValueHint};
@@ -291,9 +291,14 @@ impl Loading {
     /// The failure at the next line, at which it says to go on.
     fn stopped(&self, failure: Failure) -> Failure {
         let (line, loaded) = (self.line, jobs(self.loaded, "loaded"));
-        let dump = self.source.name.replace("stdin", INPUT);
+        let dump = match self.source.name.as_str() {
+            "stdin" => INPUT.into(),
+            name => shell_word(name),
+        };
         let (address, tube) = (self.writer.address(), self.tube.as_ref());
-        let tube = tube.map_or(String::new(), |tube| format!(" -t {tube}"));
+        let tube = tube.map_or(String::new(), |tube| {
+            format!(" -t {}", shell_word(tube.as_str()))
+        });
         failure
             .about(format_args!("{} line {line}", self.source.name))
             .with(format_args!(

@@ -10,7 +10,7 @@ use crate::failure::Outcome;
 use crate::remote::finder::{MOST, connections, first, near};
 use crate::remote::tubes::{growth, is_large};
 use crate::remote::{Client, Facts, JobFacts, State, Tube};
-use crate::text::{NAMED, jobs, listed, span};
+use crate::text::{NAMED, jobs, listed, shell_word, span};
 use beanpole::protocol::{JobId, Key, TubeName};
 use std::collections::{BTreeMap, HashMap};
 use std::thread;
@@ -48,7 +48,7 @@ pub static TABLE: [Kind; 11] = [
             format!("job {id} fails at each of {tries} tries")
         },
         said: |look, tries| {
-            let (id, name) = (suspect(&look.tube), look.name);
+            let (id, name) = (suspect(&look.tube), shell_word(look.name.as_str()));
             format!(
                 "Job {id} was reserved {tries} times, and each time the worker was lost or took \
                  too long: 'beanpole ls {name} --tries {OFTEN}' lists such jobs."

@@ -8,7 +8,7 @@
 use crate::failure::{Failure, Outcome};
 use crate::remote::act::{Ids, as_input};
 use crate::remote::{Act, Address, Client, JobFacts, Reply, Room, State, Task, Work};
-use crate::text::{complain, counted};
+use crate::text::{complain, counted, shell_word};
 use beanpole::protocol::{JobId, Priority, PutOptions, Seconds, TubeName};
 use std::collections::HashSet;
 
@@ -324,7 +324,7 @@ impl Transfer {
                     "no answer has come about {}, from {first} on: still here, and perhaps there, \
                      too, where 'beanpole ls -a {address} {}' lists what came last",
                     counted(unanswered.len() as u64, "job"),
-                    self.to.as_ref().map_or("", TubeName::as_str)
+                    shell_word(self.to.as_ref().map_or("", TubeName::as_str))
                 ))
             }
             ([first, ..], failure) => failure.about(format_args!("job {first} to {address}")),

@@ -160,6 +160,15 @@ pub fn jobs(count: u64, state: &str) -> String {
     }
 }
 
+/// A text as a word of a shell, for advice: the name of a tube may be `$(reboot)`.
+pub fn shell_word(text: &str) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || "-_./:+@%,=".contains(c);
+    let escape = |c: char| Some('\\').filter(|_| !is_plain(c));
+    text.chars()
+        .flat_map(|c| escape(c).into_iter().chain([c]))
+        .collect()
+}
+
 /// How many of several things are named at most.
 pub const NAMED: usize = 5;
 
@@ -176,11 +185,21 @@ pub fn listed(all: &[impl ToString]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::process::Command;
 
     #[test]
     fn a_span_is_shown_in_its_largest_unit() {
         let spans = [0, 119, 120, 7200, 172_800].map(span);
         assert_eq!(spans, ["0s", "119s", "2m", "2h", "2d"]);
+    }
+
+    #[test]
+    fn a_shell_reads_a_word_as_it_is() {
+        for word in ["mail", "a;b", "$(exit)", "it's \"a\" `b`", "a\\b*?", "~é"] {
+            let line = format!("printf %s {}", shell_word(word));
+            let said = Command::new("sh").args(["-c", &line]).output();
+            assert_eq!(said.expect("a shell").stdout, word.as_bytes(), "{word}");
+        }
     }
 
     #[test]
