@@ -276,15 +276,14 @@ impl Run for Edit {
             let mut transfer = Transfer::new(target, job.tube.clone(), true);
             let jobs = vec![(job, edited)];
             let ids = transfer.carry(&mut client, jobs, &mut Task::default())?;
-            match ids.first() {
-                Some(id) => print(format!("{id}\n")),
-                None => Failure::refused("nothing has changed"),
-            }
+            let id = ids.first().copied();
+            id.ok_or_else(|| Failure::Refused("nothing has changed".into()))
         };
-        replace().map_err(|failure| match draft.keep() {
+        let replaced = replace().map_err(|failure| match draft.keep() {
             Ok((_, path)) => failure.with(format_args!("the edited body is in {}", path.display())),
             Err(error) => failure.with(error),
-        })
+        });
+        print(format!("{}\n", replaced?))
     }
 }
 

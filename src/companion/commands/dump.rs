@@ -136,7 +136,8 @@ impl Run for Load {
             let stayed = counted(dump.stayed, "job");
             complain!("{stayed} not put: the unique key is taken");
         }
-        print(format!("{}\n", dump.loaded))?;
+        print(format!("{}\n", dump.loaded))
+            .map_err(|failure| failure.with(jobs(dump.loaded, "loaded")))?;
         if let Some(flaw) = &flaw {
             complain!("{}: {flaw}", dump.source.name);
         }
