@@ -7,8 +7,8 @@ use signal_hook::flag;
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 pub use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGWINCH};
@@ -77,9 +77,16 @@ pub fn heeded(signals: &[i32]) -> Vec<i32> {
     signals.iter().copied().filter(is_heeded).collect()
 }
 
-/// A flag that the first signal to stop sets. The second one ends the program.
+/// The flag that the first signal to stop sets. The second one ends the program.
+///
+/// There is one: work at several servers, one after the other, stops at all of them.
 pub fn interrupts() -> Outcome<Arc<AtomicBool>> {
-    end_if(false, 130)
+    static FLAG: OnceLock<Arc<AtomicBool>> = OnceLock::new();
+    if FLAG.get().is_none() {
+        let flag = end_if(false, 130)?;
+        FLAG.get_or_init(|| flag);
+    }
+    Ok(FLAG.get().cloned().unwrap_or_default())
 }
 
 /// Has the first signal to stop end the program, with success: for programs

@@ -61,3 +61,25 @@ fn a_load_that_waits_for_the_rest_of_a_line_is_interrupted_at_once() {
         assert_eq!(ended(loading), (Some(130), said));
     });
 }
+
+#[test]
+fn what_is_interrupted_at_one_of_several_servers_is_not_done_at_the_next() {
+    on_each_server(&[], |scene| {
+        let silent = Scene::ours();
+        silent.signal(Signal::SIGSTOP);
+        scene.tell("$ beanpole put -q -t a one two");
+        // The last one is the first one, by another name.
+        let (first, port, second) = (scene.address(), scene.port, silent.address());
+        let servers = format!("-a {first} -a {second} -a localhost:{port}");
+        let deleting = scene.begin(&format!(
+            "beanpole --timeout 5m {servers} delete -t a -n 1 -y"
+        ));
+        scene.await_stat("cmd-delete", 1);
+        deleting.signal(Signal::SIGINT);
+        silent.signal(Signal::SIGCONT);
+        let (status, said) = ended(deleting);
+        assert_eq!(status, Some(130), "{said}");
+        assert!(said.contains("interrupted: 0 of 1 jobs are done"), "{said}");
+        scene.tell("$ beanpole ls -q\n2");
+    });
+}
