@@ -146,7 +146,8 @@ impl TheirFiles {
         has_log: bool,
     ) -> Result<TheirFiles, Error> {
         let (mut files, mut next) = (TheirFiles::default(), None);
-        let list = is_done(names).then(|| Window::open(&*storage, DONE));
+        // Where the copies are lost no server starts, and `repair` saves what is left here.
+        let list = (has_log && is_done(names)).then(|| Window::open(&*storage, DONE));
         let mut list = list.transpose()?;
         let number_of = |name: &str| number_in(name, their_name);
         let found = find(&storage, names, number_of, TheirFile::read);

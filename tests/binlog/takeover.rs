@@ -527,6 +527,49 @@ fn a_takeover_is_refused_while_files_of_an_earlier_one_are_there() {
     assert_eq!(open(&disk).jobs.len(), 1);
 }
 
+/// Wherever the power is cut, and whichever of our files somebody removes then: a start has all
+/// jobs, or is refused.
+#[test]
+fn segments_that_are_lost_during_a_takeover_are_missed_or_copied_again() {
+    let [first, second] = a_life();
+    let (mut refused, mut copied) = (0, 0);
+    for operations in 0.. {
+        let disk = disk_with(&[
+            ("binlog.2", version_7(&first)),
+            ("binlog.3", version_7(&second)),
+        ]);
+        disk.stop_after(operations);
+        let is_over = start(&disk).is_ok();
+        let random = &mut Random::new(operations);
+        for survival in [Survival::Nothing, Survival::Something, Survival::Everything] {
+            let cut = disk.state().cut(survival, random);
+            let names = cut.names();
+            let is_done = names.contains(&"takeover.done".into());
+            if !is_done && !names.contains(&"binlog.3".into()) {
+                continue;
+            }
+            let segments = names.iter().filter(|name| name.starts_with("segment."));
+            segments.for_each(|name| cut.remove_file(name));
+            let before = contents(&cut);
+            match start(&cut) {
+                Ok(opened) => assert_eq!(opened.jobs, lives(), "{operations}: {names:?}"),
+                Err(error) => {
+                    let told = "all segments are missing, though takeover.done shows";
+                    assert!(error.to_string().starts_with(told), "{error}");
+                    assert!(contents(&cut) == before);
+                }
+            }
+            refused += u32::from(is_done);
+            copied += u32::from(!is_done);
+        }
+        if is_over {
+            break;
+        }
+    }
+    println!("{refused} times they were missed, {copied} times copied again");
+    assert!(refused > 5 && copied > 50);
+}
+
 /// Until a takeover is finished, beanstalkd has all the jobs. If it is started once more,
 /// it puts others into a new file, and may remove its oldest file. Afterwards, we have
 /// them.

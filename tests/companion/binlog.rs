@@ -221,6 +221,24 @@ fn the_jobs_of_beanstalkd_are_taken_over_and_their_files_have_a_size() {
     expect_all_jobs(&program("beanpoled"), &scene, "jobs", 9);
 }
 
+/// As if somebody had removed our files before those of beanstalkd had their new names.
+#[test]
+fn repair_saves_the_jobs_of_a_takeover_whose_copies_are_lost() {
+    let Some(theirs) = beanstalkd() else { return };
+    let scene = written_by(&theirs);
+    scene.tell(
+        "
+        $ (cd jobs; ls binlog.* > takeover.done; touch takeover); beanpole binlog verify jobs 2> error
+        all segments are missing, though takeover.done shows that there were some
+        damaged: <any> 6 jobs live
+        [1]
+        $ beanpole binlog repair jobs new 2> error
+        6
+        [1]",
+    );
+    expect_all_jobs(&program("beanpoled"), &scene, "new", 9);
+}
+
 #[test]
 fn export7_loses_no_job_that_its_server_can_take() {
     let Some(theirs) = beanstalkd() else { return };
