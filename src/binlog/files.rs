@@ -464,8 +464,10 @@ fn reuse(storage: &dyn Storage, name: &str, is_adopted: bool) -> Result<Option<P
             return Ok(prepared);
         }
         prepared.file.set_len(prepared.len)?;
-        prepared.file.allocate(prepared.len, 0)?;
+        // In this order: on a full XFS this writes the file, and only blocks that are written
+        // can be allocated once more there.
         prepared.file.unshare()?;
+        prepared.file.allocate(prepared.len, 0)?;
         Ok(prepared)
     };
     match reuse() {

@@ -293,7 +293,7 @@ fn a_start_tolerates_a_full_disk_and_other_errors_only_of_prepared_segments() {
         .collect();
     // For the records, for the segment's file, and for three prepared segments.
     let newest = ["write: ", "unshare: ", "allocate: "];
-    let each_prepared = ["cut: ", "allocate: ", "unshare: "];
+    let each_prepared = ["cut: ", "unshare: ", "allocate: "];
     let names = disk.names();
     let prepared = names.iter().filter(|name| name.contains("spare"));
     let expected = [&newest[..], &each_prepared.repeat(prepared.count())];

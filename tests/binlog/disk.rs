@@ -74,6 +74,9 @@ pub struct State {
 struct Contents {
     live: Vec<u8>,
     allocated: u64,
+    /// The blocks that are only allocated. As XFS does, the disk wants room to allocate them
+    /// once more.
+    unwritten: BTreeSet<u64>,
     /// The blocks that a copy has as well (a reflink). What is written there
     /// goes to another block.
     shared: BTreeSet<u64>,
@@ -580,7 +583,10 @@ impl Handle {
         state.allocate(self.1, len)?;
         if let Change::Write { offset, bytes } = &change {
             let (from, to) = (*offset as u64, (offset + bytes.len()) as u64);
-            state.unshare(self.1, from / BLOCK..to.div_ceil(BLOCK))?;
+            let blocks = from / BLOCK..to.div_ceil(BLOCK);
+            state.unshare(self.1, blocks.clone())?;
+            let unwritten = &mut state.files[self.1].unwritten;
+            unwritten.retain(|block| !blocks.contains(block));
         }
         let file = &mut state.files[self.1];
         change.apply(&mut file.live);
@@ -621,6 +627,7 @@ impl File for Handle {
         let mut state = self.0.state();
         let file = &mut state.files[self.1];
         file.allocated = file.allocated.min(blocks(len as usize));
+        file.unwritten.retain(|block| *block < len.div_ceil(BLOCK));
         let gone = file.shared.split_off(&len.div_ceil(BLOCK)).len() as u64;
         state.copies += gone * BLOCK;
         Ok(())
@@ -630,6 +637,11 @@ impl File for Handle {
         let mut state = self.0.begin("unshare")?;
         if state.lacks_calls {
             return Ok(());
+        }
+        let len = state.files[self.1].allocated;
+        if state.must_have_room(len).is_err() {
+            // Then the file is written again.
+            state.files[self.1].unwritten.clear();
         }
         state.unshare(self.1, 0..u64::MAX)
     }
@@ -642,7 +654,19 @@ impl File for Handle {
             self.0.state().must_have_room(needed)?;
             return write_noise(self, from, len);
         }
+        let state = self.0.state();
+        let Contents {
+            allocated,
+            unwritten,
+            ..
+        } = &state.files[self.1];
+        let (before, first) = (*allocated, unwritten.first().map(|block| block * BLOCK));
+        let again = len.min(before).saturating_sub(first.unwrap_or(before));
+        state.must_have_room(len.max(before) - before + again)?;
+        drop(state);
         self.change("allocate", len, Change::Lengthen(len as usize))?;
+        let new = before / BLOCK..len.max(before).div_ceil(BLOCK);
+        self.0.state().files[self.1].unwritten.extend(new);
         match written.saturating_sub(from) {
             0 => Ok(()),
             more => self.write_at(&vec![0; more as usize], from),

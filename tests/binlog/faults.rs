@@ -172,6 +172,29 @@ fn a_segment_that_is_used_again_gives_its_end_for_its_new_name() {
     assert_eq!(open(&disk.state().kill()).jobs, server.jobs);
 }
 
+/// A put that waits for files has them only allocated, and XFS refuses to do that again. Another
+/// program takes all that becomes free.
+#[test]
+fn a_file_that_was_never_written_is_used_again_on_a_full_disk() {
+    let (mut disk, random) = (Disk::default(), &mut Random::new(1));
+    let mut server = on_a_full_disk(&disk, random);
+    let full = disk.used();
+    for _ in 0..3 {
+        let last = server.log.stats().current_index + 3;
+        while server.log.stats().current_index < last {
+            server.update(JobId(1), random);
+            assert!(server.commit(), "{:?}", server.log.failure());
+            server.log.flush_and_recycle().unwrap();
+            disk.set_capacity(Some(disk.used()));
+        }
+        let killed = disk.state().kill();
+        disk = killed;
+        server = Server::new(start_with(&disk, SyncMode::Always, 64 << 10).unwrap());
+        // A block may go: the first segment of all has no more.
+        assert!(disk.used() + 4096 >= full, "{:?}", disk.names());
+    }
+}
+
 #[test]
 fn a_segment_begins_even_if_the_process_can_open_no_more_files() {
     let disk = Disk::default();
