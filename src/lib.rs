@@ -33,86 +33,89 @@
 //! 3. [`engine`]: what the commands do. `commands` has a line or a method
 //!    for each command. `transitions.rs` begins with a table of how a job
 //!    passes from state to state.
-//! 4. [`server`]: a table of all threads, which of them sends a reply, and what waits
-//!    where.
+//! 4. [`server`]: a table of all threads; [`server::outbox`]: which of them sends a reply,
+//!    and what it waits for.
 //! 5. [`binlog`]: how jobs outlive the process, a power cut and a full disk.
 //!
-//! # What happens on `release`
+//! # What happens on `put`
 //!
-//! A client says `release 7 0 0`. Its story is `tests/transcripts/10-release.txt`,
-//! and its grammar is at [`Command::Release`](protocol::Command::Release).
+//! A client says `put 0 0 60 5` and `hello`, to a server with `-b` and `-f 0`. The story
+//! is `tests/transcripts/01-a-jobs-life.txt`, the grammar is at
+//! [`Command::Put`](protocol::Command::Put).
 //!
-//! 1. The client's [`worker`](server::worker) reads the line, and gets a request
-//!    from it in `parse`.
-//! 2. It takes the one lock and has the engine execute the request:
-//!    [`Batch::execute_slices`](server::batch::Batch::execute_slices).
-//! 3. The engine checks that the job is this client's, and moves it to the ready
-//!    jobs of its tube: [`Engine::execute`](engine::Engine::execute). If another
-//!    client waits for it, the engine reserves it for that one, and notes the reply
-//!    for each of the two.
-//! 4. The changes are appended to the binlog, in memory:
-//!    [`Shared::execute_and_append`](server::shared::Shared::execute_and_append). The binlog says what
-//!    must be durable before the reply is sent:
-//!    [`Binlog::needed_for`](binlog::Binlog::needed_for) gives an LSN.
-//! 5. The lock is released, in [`Shared::unlock`](server::shared::Shared::unlock),
-//!    and the answer to the client that waited goes to that client's outbox.
-//! 6. The worker posts `RELEASED`, with the LSN, to its own client's outbox:
+//! 1. The client's [`worker`](server::worker) reads the bytes. In `parse` it gets two
+//!    requests from them, the line and the body: [`Framer::next`](protocol::Framer::next).
+//! 2. It takes the one lock and has the engine execute both:
+//!    [`Batch::execute_slices`](server::batch::Batch::execute_slices). The line gives the
+//!    job its id. The body is executed when the disk has room for the job, or refused.
+//! 3. The engine inserts the job (`engine/commands/producers.rs`), and `enter` in
+//!    `engine/transitions.rs` puts it into the ready queue of its tube. If another client
+//!    waits for it, `serve` reserves it for that one and notes the reply.
+//! 4. The change is appended to the binlog, in memory:
+//!    [`Shared::execute_and_append`](server::shared::Shared::execute_and_append). The
+//!    binlog says up to which LSN it must be durable before `INSERTED` is sent:
+//!    [`Binlog::needed_for`](binlog::Binlog::needed_for).
+//! 5. The lock is released, in [`Shared::unlock`](server::shared::Shared::unlock). The
+//!    answer to a client that waited goes to that client's outbox.
+//! 6. The worker posts `INSERTED`, with the LSN, to its own client's outbox:
 //!    [`Client::post`](server::outbox::Client::post). When it has nothing more to
 //!    execute, it calls [`Client::start_flush`](server::outbox::Client::start_flush),
 //!    which sends what is ready and begins the commit for the rest.
 //! 7. If no other thread is writing the binlog, this worker writes and syncs it for all
 //!    clients that wait: [`Binlog::commit_then`](binlog::Binlog::commit_then), which is
-//!    group commit. Otherwise it reads the next command, and the thread that writes
-//!    next takes its changes along: another worker, or else the committer, which is woken.
-//! 8. The thread that has synced tells each outbox up to which LSN the binlog is
-//!    [durable](binlog::Waiter::durable), and that call sends `RELEASED`; its own it sends
-//!    next, in `finish`.
+//!    group commit. Otherwise it reads the next command, and the next write takes its
+//!    changes along. (If its replies might not fit into the socket, it sleeps instead.)
+//! 8. The thread that has synced calls [`durable`](binlog::Waiter::durable) of each outbox
+//!    that waits for this, and that call sends `INSERTED`. Its own client's `INSERTED` it
+//!    sends next, in `finish`.
+//!
+//! `release`, `bury`, `kick` and `delete` go the same way. `engine/transitions.rs` begins
+//! with a table of what each of them does with a job.
 //!
 //! # What happens on `reserve`
 //!
-//! 1. The first steps are those above. But no job is ready, so the engine notes that
-//!    this client [waits](engine::Outcome::Waiting).
+//! 1. The first steps are those above. But no job is ready, so the engine notes that this
+//!    client waits at each tube that it watches: [`Outcome::Waiting`](engine::Outcome::Waiting).
 //! 2. The worker frees its buffers and sleeps, on a condition variable of its own:
 //!    [`Client::await_answer`](server::outbox::Client::await_answer).
 //! 3. A job becomes ready by another client's `put`, `release` or `kick`; or the
 //!    [`timer`](server::timer) has the engine tick, and a delay, a time to run or the
 //!    timeout of the `reserve` is over; or the [`acceptor`](server::acceptor) sees that
 //!    the peer has hung up. The thread that has caused this gets the answer from the
-//!    engine, first come first served: [`Shared::unlock`](server::shared::Shared::unlock).
-//! 4. It posts the answer to the outbox:
-//!    [`Client::answer`](server::outbox::Client::answer). If the job's put is not
-//!    durable yet, the answer waits for that as `RELEASED` does above. If it is
-//!    durable, this thread sends the answer at once and wakes the worker. An answer
-//!    with a long body it leaves to the worker.
+//!    engine, first come first served.
+//! 4. It posts the answer to the outbox, in step 5 above:
+//!    [`Client::answer`](server::outbox::Client::answer). If the job's put is not durable
+//!    yet, this begins the commit, as in step 7. If it is durable, this thread sends the
+//!    answer at once and wakes the worker. An answer with a long body it leaves to the
+//!    worker.
 //! 5. The worker sends what was left to it, and reads the next command.
 //!
 //! The clock acts only through the engine's timer wheel: each request first does
 //! what is due, and one thread sleeps until something is. With nothing to do, no
-//! thread runs, unless an option asks for that: a watchdog of the service manager, a
-//! timeout of idle clients, or a directory that another machine could take over, where
-//! one thread checks every two seconds that its lock is still ours.
+//! thread runs, unless an option asks for that: a watchdog, a timeout of idle clients, or
+//! a directory that another machine could take over. (Then one thread checks every two
+//! seconds that the lock is still ours.)
 //!
 //! # The one lock
 //!
 //! A mutex guards the engine; `server/shared.rs` says what may not happen while
 //! it is held. A worker reads and parses before it takes the lock. It encodes
-//! replies, wakes other threads and writes after it has released the lock.
-//! (Only the text of `stats` is made under it.) Commands
-//! that arrived together are executed together and answered with one write. So
-//! a command on a quiet connection costs two system calls, and a thousand
-//! pipelined commands hardly more.
+//! replies, wakes other threads and writes after it has released the lock. (Only the
+//! text of some statistics is made under it.) Commands that arrived together are
+//! executed together and answered with one write. So a command on a quiet connection
+//! costs two system calls, and a thousand pipelined commands hardly more.
 //!
-//! No thread holds the lock for long. Work on very many jobs is done in time slices,
-//! a batch of commands is interrupted when it has cost much, and a worker with
-//! one command goes before workers with hundreds (`lock.rs`, which also says why
-//! the mutex is not the standard library's).
+//! No thread holds the lock for long. Work on very many jobs is done in time slices, and a
+//! batch of commands is interrupted when it has cost much. A worker with one command
+//! goes before workers with hundreds: `lock.rs`, which also says why the mutex is not the
+//! standard library's.
 //!
 //! # Many cores
 //!
 //! Most of what a single command costs the processor is its two system calls,
 //! and no thread holds the lock during these. So throughput grows with the cores
-//! until the lock is never free. By the times for which it is held, that should be
-//! so with some twenty (`tests/bench/README.md`). The next step would be a lock for
+//! until the lock is never free. By the times for which it is held, some twenty cores
+//! would do that (`tests/bench/README.md`). The next step would be a lock for
 //! each tube: a `reserve` of several tubes would take their locks in order, and
 //! `stats` would have to add up.
 //!
@@ -132,18 +135,17 @@
 //!   tube that it uses, those that it watches, the jobs that it holds. *Worker* is
 //!   the thread that serves a connection; in `stats` and in the manual
 //!   it is a client that has reserved, as in beanstalkd.
-//! - **Options of a put**: what may follow its numbers. A *unique key* (`idp`)
-//!   lets one job with the same key exist in a tube, a *concurrency limit* (`con`)
-//!   bounds how many jobs with the same key are reserved, and a *try limit* (`try`)
-//!   says after how many failed tries a job is buried. A try fails if the worker
-//!   neither deletes, releases nor buries the job. An *expiry* (`exp`) deletes a job that
-//!   nobody has taken in time.
+//! - **Options of a put**: what may follow its numbers: a *unique key* (`idp`), a
+//!   *concurrency limit* (`con`), a *try limit* (`try`) and an *expiry* (`exp`).
+//!   `protocol/options.rs` has a line on what each does.
 //! - **Outbox**: the replies that are to be sent to one client, in their order.
 //! - **Answer**: the reply to a `reserve` that has had to wait, such as a job or
 //!   `TIMED_OUT`. The thread that ends the wait hands it to the outbox.
 //! - **Half-closed**: the peer sends no more, but still reads. *Closed*: it does
 //!   neither. The system reports both in the same way (on Linux, `EPOLLRDHUP`):
 //!   as a *hang-up*.
+//! - **Narrow socket**: one for which the kernel holds little, because a control group
+//!   pays for that. It is made *wide* for a long body.
 //! - **Batch**: the commands of one client that have arrived together. A *bulk*
 //!   batch has many, and lets workers with few take the lock first. (What is written to
 //!   the binlog in one group commit is a *group* of records.)

@@ -15,8 +15,8 @@ use std::time::Duration;
 /// How many requests are taken from the input at once.
 pub const REQUESTS_AT_ONCE: usize = 64;
 
-/// For how many requests, and replies, memory is allocated at first. Then it is for all, so
-/// that few sizes are in use, as in `outbox`.
+/// Memory is allocated for this many requests and replies at first, and then for all. So few
+/// sizes are in use, as in `outbox`.
 const FIRST_CAPACITY: usize = 4;
 
 /// A batch with more requests than these is a bulk batch: workers with fewer go first.
@@ -45,9 +45,9 @@ pub struct Batch {
     needed: Option<Lsn>,
     /// Whether there is no room for the request that comes next, because the disk is full.
     disk_is_full: bool,
-    /// Whether bytes have been read, or many replies sent, since the list of hang-ups was
-    /// last looked at for these requests.
-    pub is_fresh: bool,
+    /// Whether the next request that depends on clients which have hung up waits until they
+    /// have left. Set when bytes are read, and when replies are sent between two requests.
+    pub awaits_leavers: bool,
 }
 
 /// What comes after a time slice.
@@ -59,7 +59,7 @@ pub enum Next {
     AwaitRoom(u64),
     /// Another time slice, when those clients have left that had hung up before.
     AwaitLeavers,
-    /// The replies are posted: all is done, or there are many.
+    /// The replies are to be posted now: all is executed, or there are many.
     Post,
     /// The client waits for a job.
     Wait,
@@ -107,6 +107,7 @@ impl Batch {
             // bulk batch, it lets others go first from then on.
             let is_bulk = is_bulk || self.is_bulk();
             let slice = |state: &mut Guarded, now| {
+                // This holds until the lock is released.
                 state.engine.outside.memory -= before;
                 if shared.has_binlog_backpressure() {
                     Next::Continue
@@ -172,8 +173,8 @@ impl Batch {
     ) -> Next {
         let has_room = state.engine.room_for_replies() >= SEND_BYTES as u64;
         self.gathers = if has_room { SEND_BYTES } else { FEW_BYTES };
-        // Each change is a step. So what is appended before the binlog may have others wait
-        // fits where its files are short, too.
+        // Each change is a step. So a slice appends no more records than a short file of the
+        // binlog has room for.
         let most_changes = state.engine.outside.most_changes;
         let most_steps = most_changes.map_or(SLICE_STEPS, |most| most.min(SLICE_STEPS));
         for done in 1.. {
@@ -186,8 +187,8 @@ impl Batch {
                 self.requests.push_front(request);
                 return Next::AwaitRoom(len);
             }
-            if self.is_fresh && state.engine.depends_on_leavers(id, &request) {
-                self.is_fresh = false;
+            if self.awaits_leavers && state.engine.depends_on_leavers(id, &request) {
+                self.awaits_leavers = false;
                 self.requests.push_front(request);
                 return Next::AwaitLeavers;
             }
@@ -218,7 +219,7 @@ impl Batch {
             if self.size >= self.gathers {
                 // Replies are sent before more are encoded: the client may never read
                 // them. Who has hung up meanwhile, or was closed, is looked for once more.
-                self.is_fresh = true;
+                self.awaits_leavers = true;
                 return Next::Post;
             }
             // The cost is counted in steps, not in time: reading the clock
@@ -409,7 +410,7 @@ mod tests {
         let shared = shared(&directory);
         let id = shared.with_lock(|state, _| state.engine.connect());
         let mut batch = Batch {
-            is_fresh: true,
+            awaits_leavers: true,
             ..Batch::default()
         };
         push(&mut batch, "use a\r\n");

@@ -15,60 +15,18 @@
 //! | log | writes lines to standard error | main | at the end | no client | none |
 //!
 //! The one lock is in `shared.rs`. No thread holds it and an outbox's lock at the
-//! same time, and a thread that holds an outbox's lock takes no other one. The
-//! thread that starts the [`Server`] owns it and stops it.
+//! same time, and a thread that holds an outbox's lock takes no other one. (A thread that
+//! holds the lock of `leaving` may take either.) The thread that starts the [`Server`]
+//! owns it and stops it.
 //!
-//! # The way of a command
-//!
-//! `worker` reads and parses it. `batch` executes it under the one lock, and with a
-//! binlog, `shared` appends what has changed. The worker posts the reply to its
-//! client's `outbox`.
-//!
-//! # Which thread sends
-//!
-//! `outbox` holds what is to be sent to a client, in its order. The thread that
-//! makes a reply ready also sends it, if the socket takes it at once:
-//!
-//! - the worker, for a reply that waits for nothing;
-//! - the thread that made a job ready, for the answer to a waiting `reserve`
-//!   (only `unlock` in `shared` hands these to the outbox);
-//! - the thread that wrote and synced the binlog, for all replies that waited for
-//!   that: a worker, the committer, or any other that takes the binlog's locks (in the
-//!   table above).
-//!
-//! The worker sends the rest. No other thread waits for the client.
-//!
-//! # How a `reserve` waits, and what wakes it
-//!
-//! If the engine has no job for it, the worker calls `await_answer` of its client's
-//! outbox, and sleeps on a condition variable on which only this worker waits. `answer`
-//! posts the reply, sends it as soon as the job's put is durable, and wakes the worker. (A
-//! long body is left to the worker.) It has one caller, `unlock` in `shared`: the thread
-//! that held the lock when the job became ready, when the timeout was over (the timer, or
-//! a worker before its own request), or when the client had hung up (the acceptor).
+//! The way of a `put`, and how a `reserve` waits and is woken, are on the first page of
+//! [this crate](crate). `outbox` says which thread sends a reply, and what it waits for.
 //!
 //! # How a connection ends
 //!
 //! Only its worker ends it: when it has read the end of the stream, or `quit`, and all that
 //! came before is answered. So a client that has closed is still in the engine for some
-//! microseconds, and its jobs are reserved. An answer that says 'nothing is there', and each
-//! list and statistic, waits until those clients have left that had closed before it was
-//! asked for (`leaving`). Other answers do not look for them.
-//!
-//! # What `-f 0` waits for
-//!
-//! A reply that depends on a change (`depends_on` of the reply says on which) is posted
-//! with an LSN, and waits in the outbox until the binlog is durable up to there. Any
-//! other reply waits only for those that were posted before it or together with it.
-//!
-//! When a worker has nothing more to execute, it calls `start_flush`, which calls
-//! `commit_then` of the binlog. If no thread is writing, the worker writes and syncs what
-//! all threads have appended. If one is, `commit_then` returns at once, and the next write
-//! takes the worker's records along. It also returns at once while a write by the committer
-//! is due, because the committer gets the writer next. The thread that has synced calls
-//! `durable` of each outbox that waits for this, and that call sends the reply. It sends its
-//! own replies in `finish`. Meanwhile a worker that did not sync reads on,
-//! or sleeps in `finish` of the outbox, if what waits might not fit into the socket.
+//! microseconds, and its jobs are reserved. `leaving` says which answers wait for that.
 
 #[cfg(not(simulated))]
 pub(crate) mod acceptor;

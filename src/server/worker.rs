@@ -1,10 +1,5 @@
 //! A worker's life with one client: read, parse, execute, post; and wait, if a
-//! command waits.
-//!
-//! Commands that have arrived together are executed together and answered with
-//! one write. So a command on a quiet connection costs one read and one write,
-//! and a thousand pipelined ones hardly more. The `outbox` decides when replies are
-//! sent, and by which thread.
+//! command waits. The `outbox` decides when replies are sent, and by which thread.
 
 use super::batch::{Batch, Next};
 use super::input::Input;
@@ -50,15 +45,16 @@ struct Worker<'a> {
     framer: Framer,
     input: Input,
     batch: Batch,
-    /// How much memory it holds for its client: input, bodies and replies, and what follows.
+    /// How much memory it holds for its client: input, bodies and replies, and what the
+    /// kernel holds by `width` and `in_socket`.
     memory: MemoryPart,
     /// The read timeout that is set in the socket.
     read_timeout: Option<Duration>,
     /// Whether the client has waited in a `reserve`, and is in `hangups_in_reserve`.
     has_waited: bool,
-    /// How much the kernel may have received for a wide socket, in bytes; 0 for another one.
+    /// How many bytes the kernel may receive for a wide socket; 0 if it is not wide.
     width: usize,
-    /// How much it may hold of long replies that were sent to a narrow one.
+    /// How many bytes of long replies the kernel may hold for a narrow socket.
     in_socket: usize,
 }
 
@@ -84,12 +80,12 @@ impl<'a> Worker<'a> {
     /// Serves until the end of the connection. What was executed is answered,
     /// whatever has ended it.
     fn run(&mut self) -> io::Result<()> {
-        let end = self.serve();
+        let end = self.read_and_execute();
         let sent = self.client.flush();
         end.and(sent)
     }
 
-    fn serve(&mut self) -> io::Result<()> {
+    fn read_and_execute(&mut self) -> io::Result<()> {
         loop {
             self.parse();
             if self.batch.is_empty() {
@@ -110,8 +106,7 @@ impl<'a> Worker<'a> {
     /// The bytes after that one are not parsed before it has its answer.
     fn parse(&mut self) {
         if !self.batch.is_empty() {
-            // Some requests are still to be executed: the replies to the first ones had to
-            // be sent before.
+            // The replies to the first requests had to be sent before the others are executed.
             return;
         }
         let mut unparsed = self.input.unparsed();
@@ -128,8 +123,8 @@ impl<'a> Worker<'a> {
         self.input.keep(left);
     }
 
-    /// Reads once. Returns whether the client has sent anything. This may take
-    /// for ever.
+    /// Reads once, and waits for that as long as it takes. Returns whether the client has
+    /// sent anything.
     fn read(&mut self) -> io::Result<bool> {
         // After its buffer was freed, the next read allocates a new one, which
         // need not be freed again.
@@ -182,7 +177,7 @@ impl<'a> Worker<'a> {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
                 Ok(count) => {
-                    self.batch.is_fresh = true;
+                    self.batch.awaits_leavers = true;
                     self.count_memory(0);
                     if self.framer.memory() > 0 && !self.shared.has_memory() {
                         self.framer.refuse_body();
@@ -229,7 +224,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Whether it has more to do than a client without pipelining would send.
+    /// Whether this is a bulk batch, or more commands have arrived than it has.
     fn is_bulk(&self) -> bool {
         // The bytes of an incomplete line or body are no further commands.
         let has_more = self.input.unparsed().len() >= self.framer.needed();
@@ -249,16 +244,16 @@ impl<'a> Worker<'a> {
             hangups.add(&client.stream.0, client.id.0)?;
         }
         if self.memory.bytes > 0 {
-            // They count until they are sent, and no longer.
+            // Replies count until they are sent, and no longer.
             self.client.flush()?;
             self.count_memory(0);
         }
         self.client.await_answer()
     }
 
-    /// Makes a narrow socket wide for the rest of the connection, if there is room for what
-    /// it may receive then: without that, long bodies come slowly. A window that the peer has
-    /// cannot be taken back, so this counts until the end; so most of the memory is left.
+    /// Makes a narrow socket wide for the rest of the connection, because long bodies come
+    /// slowly otherwise. A window that the peer has cannot be taken back, so what it may send
+    /// counts until the end. Therefore this is done only while most of the memory is free.
     fn widen(&mut self) {
         if self.shared.limits.narrow_sockets
             && self.width == 0
@@ -300,7 +295,8 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// Adds to a reply what the engine does not know, and does what it cannot.
+/// Adds to a reply what the engine does not know. Closes the socket that `CLOSED` is about,
+/// and logs `OUT_OF_MEMORY`.
 fn complete(reply: &mut Reply, shared: &Shared, client: &Client) {
     let fill_in_file = |job: &mut JobStats| {
         let binlog = shared.binlog.as_ref();
