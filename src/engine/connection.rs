@@ -32,7 +32,7 @@ pub struct Connection {
     pub used: TubeIndex,
     /// The tubes that its reserves take from; at least one. They are in the order
     /// of `list-tubes-watched`: when one is removed, the last one takes its position, as
-    /// in the reference server.
+    /// in beanstalkd.
     pub watched: Vec<TubeIndex>,
     /// The jobs that it has reserved, by the end of their time to run.
     pub reserved: BTreeSet<(Time, JobId)>,

@@ -22,7 +22,7 @@ pub struct Counts {
     /// Commands given, in the order of `stats`. Lines that cannot be read are not
     /// counted.
     pub commands: [u64; COUNTED],
-    /// Puts refused because the server takes no job now, or not this one.
+    /// Puts refused with `OUT_OF_MEMORY` or `DRAINING`, except those of full tubes.
     pub refused: u64,
 }
 

@@ -188,8 +188,8 @@ pub struct Lengths {
 /// jobs were put later.
 const FIRST_SERVER: Time = Time::from_nanos(1_193_875_200_000_000_000);
 
-/// A time of the log as it is restored now: not after the latest that it can be, and that
-/// if it was logged before the clock was first set.
+/// A time of the log as it is restored now: at most `latest`, and `latest` itself if it was
+/// logged before the clock was first set.
 pub(super) fn restored_at(time: Time, latest: Time, now: Time) -> Time {
     if time < FIRST_SERVER && now >= FIRST_SERVER {
         latest

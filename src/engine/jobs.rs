@@ -8,9 +8,9 @@ use std::collections::btree_map::{BTreeMap, Entry};
 const PAGE: u64 = 32;
 
 /// All jobs. Ids are given in sequence, so in a long queue a job costs its own 64 bytes and
-/// two or three for its page; with an allocation for each job, and its entry in an ordered
-/// map, it would cost 65 more. A page of which most jobs are deleted has room only for those
-/// that are left.
+/// two or three for its page. An allocation for each job, and an entry in an ordered map,
+/// would cost 65 more. A page of which most jobs are deleted has room only for those that
+/// are left.
 #[derive(Default)]
 pub struct Jobs {
     /// By their numbers.
@@ -95,8 +95,8 @@ impl Jobs {
     }
 
     /// Frees what a page does not need any longer. The jobs that are left move to a block of
-    /// their own: if the end of the old one were cut off, a body would come to lie there,
-    /// and when all these jobs are deleted, there would be no place for a new page.
+    /// their own. If the old block were cut off after them, a body would be allocated there,
+    /// and later the rest would be too short for a new page.
     fn trim(&mut self, number: u64) {
         let Entry::Occupied(mut page) = self.pages.entry(number) else {
             return;

@@ -1,5 +1,5 @@
-//! How much memory what the engine holds takes, in bytes, as [`Config::max_memory`] counts
-//! it. What is counted is a little more than it is.
+//! How much memory the engine takes, in bytes, as [`Config::max_memory`] counts it: a little
+//! more than it really takes.
 //!
 //! [`Config::max_memory`]: super::Config::max_memory
 
@@ -12,8 +12,8 @@ pub const JOB: u64 = 200;
 /// A page with jobs takes this beside them.
 pub const PAGE: u64 = 130;
 
-/// The options of a job take this without the text of its keys. A key that is taken takes as
-/// much.
+/// The options of a job take this without the text of its keys; so does a unique key that is
+/// taken.
 pub const OPTIONS: u64 = 400;
 
 /// A key with a concurrency limit takes this, however many jobs have it.
@@ -33,15 +33,15 @@ pub fn of_job(body: usize, options: Option<&PutOptions>) -> u64 {
     JOB + body as u64 + keys_len.map_or(0, |len| OPTIONS + len)
 }
 
-/// What a unique key that is taken takes: its tube may be gone, so the name counts here. That
-/// is never more than the job took, so a tombstone takes as much.
+/// What a unique key takes while it is taken. Its tube may be gone, so the name counts here.
+/// A tombstone counts as much; this is never more than its job took.
 pub fn of_key(tube: &TubeName, unique: &Unique) -> u64 {
     OPTIONS + (tube.as_str().len() + unique.key.as_str().len()) as u64
 }
 
 impl Engine {
-    /// What all of it takes. This is the only sum of it. (That a put makes a page or a key
-    /// with a limit is not asked for in advance.)
+    /// What everything in the engine takes; only this adds it up. (Before a put it is not
+    /// asked whether a new page or a new key with a limit fits.)
     pub fn memory(&self) -> u64 {
         self.memory + self.jobs.page_count() * PAGE + self.keys.limited.len() as u64 * LIMIT
     }

@@ -13,10 +13,10 @@
 //!    changes.
 //!
 //! No call takes long, however many jobs, tubes and connections there are. Work on
-//! very many of them is divided into time slices: one call changes at most a
-//! thousand jobs. `disconnect` returns whether all is done, a `kick` or a `reserve`
-//! is [`Unfinished`](Outcome::Unfinished), and after each call `wake_at` says
-//! whether more is due. Between two slices the caller may serve other connections.
+//! very many of them is divided into time slices. `disconnect` returns whether all is done,
+//! a `kick` or a `reserve` is [`Unfinished`](Outcome::Unfinished), and after each call
+//! `wake_at` says whether more is due. Between two slices the caller may serve other
+//! connections.
 //! Two things are bounded instead: how many tubes a connection may watch, and in
 //! how many tubes there may be jobs with the same concurrency limit.
 //!
@@ -76,7 +76,8 @@ use std::num::NonZeroUsize;
 use tube::{DEFAULT, Order, Tube, TubesByName};
 use wheel::Wheel;
 
-/// How many jobs or tubes are changed in one time slice, at most.
+/// How many jobs, tubes or connections one kind of work (what is due, what expires, who is
+/// served) changes in one time slice, at most.
 const SLICE: usize = 1000;
 
 /// Settings that do not change after the start.
@@ -108,10 +109,9 @@ impl Config {
 /// The result of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The answer.
+    /// The reply.
     Reply(Reply),
-    /// No answer yet: this was the line of a put, and the put is answered after
-    /// its body.
+    /// No reply yet: this was the line of a put, which is answered after its body.
     AwaitBody,
     /// The connection waits for a job. The answer comes through
     /// [`Effects::replies`]; until then the connection must send no other
@@ -158,7 +158,7 @@ pub enum Change {
     Pause(TubeName),
 }
 
-/// All jobs, tubes and connections. `transitions` changes each group; beside it:
+/// All jobs, tubes and connections.
 #[derive(Default)]
 pub struct Engine {
     /// The settings; they never change.
@@ -166,17 +166,12 @@ pub struct Engine {
     jobs: Jobs,
     /// The number of the next job.
     next_id: u64,
-    /// `tube` alone adds and removes some.
     tubes: Slab<OfTubes, Tube>,
     tubes_by_name: TubesByName,
     connections: Slab<OfConnections, Connection>,
-    /// Whose limits and unique keys there are: `options` alone.
     keys: Keys,
-    /// `commands::workers`, for `bury-later`.
     burials: Burials,
-    /// `options`, for what ends.
-    clock: Clock,
-    /// Where the counted things happen.
+    timers: Timers,
     counts: Counts,
     /// What jobs, tubes other than `default`, watches and tombstones take: see `memory.rs`,
     /// which adds the rest.
@@ -185,7 +180,7 @@ pub struct Engine {
     now: Time,
     /// The latest moment at which something happened to a restored job.
     pub latest_restored: Time,
-    /// The caller alone.
+    /// What the caller tells it.
     pub outside: Outside,
     /// What the caller has to do, and then to clear.
     pub effects: Effects,
@@ -210,7 +205,7 @@ pub struct Outside {
     pub most_changes: Option<usize>,
 }
 
-/// Jobs that are buried, or will be.
+/// What `bury-later` has asked for, and the order of burials.
 #[derive(Default)]
 struct Burials {
     /// Reserved jobs that are buried instead of becoming ready again.
@@ -219,12 +214,12 @@ struct Burials {
     next: u64,
 }
 
-/// What the clock does.
+/// All timers.
 #[derive(Default)]
-struct Clock {
+struct Timers {
     wheel: Wheel<Owner>,
-    /// What it ends: the ready and delayed jobs that expire, and the tombstones, each
-    /// with the moment.
+    /// The jobs that expire while they are ready or delayed, and the tombstones, each with
+    /// the moment.
     ends: BTreeSet<(Time, JobId)>,
     /// When the timer of these rings.
     ends_timer: Option<Time>,
@@ -286,7 +281,7 @@ impl Engine {
         self.connections[index].id
     }
 
-    /// How many jobs or tubes are changed in one time slice.
+    /// [`SLICE`], or less if the caller has no room for so many changes.
     fn slice(&self) -> usize {
         let most = self.outside.most_changes;
         most.map_or(SLICE, |most| most.clamp(1, SLICE))
@@ -310,7 +305,7 @@ impl Engine {
             self.fail_try(job, None);
         }
         self.serve();
-        // This is the order of the reference server, and `list-tubes` shows it.
+        // This is beanstalkd's order, and `list-tubes` shows it.
         for _ in 0..self.slice() {
             let [first, _, ..] = self.connections[index].watched[..] else {
                 break;
@@ -323,7 +318,7 @@ impl Engine {
         }
         let mut connection = self.connections.remove(id.0).expect("it was there");
         let owner = Owner::Connection(index);
-        self.clock.wheel.clear(owner, &mut connection.timer);
+        self.timers.wheel.clear(owner, &mut connection.timer);
         self.counts.producers -= usize::from(connection.puts > 0);
         self.counts.workers -= usize::from(connection.is_worker);
         self.tubes[connection.watched[0]].watching -= 1;
@@ -362,7 +357,7 @@ impl Engine {
         if self.has_unserved() {
             Some(Time::default())
         } else {
-            self.clock.wheel.wake_at
+            self.timers.wheel.wake_at
         }
     }
 
@@ -421,23 +416,6 @@ impl Engine {
             None => drop(self.forget_key(id)),
         }
         Some(stored)
-    }
-
-    /// Puts a new job into the collections that its state and its options name.
-    fn add(&mut self, id: JobId, job: Job) {
-        let entry = job.queue_entry();
-        self.memory += job.memory();
-        self.jobs.insert(id, job);
-        self.move_job(id, None, Some(entry));
-    }
-
-    /// Takes a job out of all collections.
-    fn remove(&mut self, id: JobId) -> Option<Job> {
-        let entry = self.jobs.get(id)?.queue_entry();
-        self.move_job(id, Some(entry), None);
-        let job = self.jobs.remove(id)?;
-        self.memory -= job.memory();
-        Some(job)
     }
 
     /// From now on no job gets an id below this one.

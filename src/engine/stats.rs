@@ -67,10 +67,9 @@ impl Engine {
         Reply::MoreServerStats(facts)
     }
 
-    /// Why puts are refused now, as a number, because monitors expect numbers. The
-    /// memory counts as full if a body of the largest size, or of a 64th of the whole
-    /// memory if that is less, does not fit: smaller ones may still fit, but not for
-    /// long.
+    /// Why puts are refused now, as a number, because monitors expect numbers. The memory
+    /// counts as full if the largest body does not fit, or one of a 64th of all memory if
+    /// that is less. (Smaller ones may still fit, but not for long.)
     fn put_refusal(&self) -> u32 {
         let share = self.config.max_memory.unwrap_or(u64::MAX) / 64;
         let body = share.min(self.config.max_job_size.into());

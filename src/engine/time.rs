@@ -6,9 +6,7 @@ use std::time::Duration;
 
 /// A point in time: nanoseconds since the Unix epoch.
 ///
-/// The server takes the time from the system's clock at the start, and from then on
-/// from the monotonic clock. So no deadline moves when the system's clock is set. Times
-/// stored on disk are those of the system's clock at that moment (see [`Shift`]), so
+/// Times stored on disk are those of the system's clock at that moment (see [`Shift`]), so
 /// they still have a meaning after a restart. Arithmetic saturates: the latest time is
 /// in the year 2554.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]

@@ -15,8 +15,8 @@
 //! | the time to run is over: `time_out_jobs` | | | to ready, or buried | |
 //! | the connection ends: `disconnect` | | | to ready, or buried | |
 //!
-//! A job with an expiry that is over ends where it is ready or delayed, or would be so
-//! again: `end`.
+//! A job whose expiry is over is deleted where it is ready or delayed, or would be so
+//! again: `expire`.
 //!
 //! A reserved job for which another connection has asked `bury-later` goes to
 //! buried wherever it would go to ready, and at a `touch`.
@@ -38,11 +38,9 @@ use crate::protocol::Event;
 use crate::protocol::command::Ask;
 
 impl Engine {
-    /// Does what is due by now, and returns whether anything was. At most a
-    /// thousand jobs change in one call, and those of a thousand tubes and
-    /// connections. If more are due, [`wake_at`](Self::wake_at) is still in the
-    /// past. So a reserve that comes then gets the best of the jobs that are
-    /// ready, and a better one may be due and not ready yet.
+    /// Does a time slice of what is due by now, and returns whether anything was. If more
+    /// is due, [`wake_at`](Self::wake_at) is still in the past. A reserve that comes then
+    /// gets the best of the jobs that are ready, though a better one may be due.
     #[inline]
     pub fn tick(&mut self, now: Time) -> bool {
         self.now = now;
@@ -66,15 +64,15 @@ impl Engine {
             }
         }
         let mut due = Vec::new();
-        self.clock.wheel.advance(self.now, self.slice(), &mut due);
+        self.timers.wheel.advance(self.now, self.slice(), &mut due);
         self.effects.steps += due.len();
         // All of it counts as one moment: a connection that waits when jobs
         // become ready at the same moment gets the best of them.
         let most = self.effects.steps + self.slice();
         for &owner in &due {
             match owner {
-                // `serve` ends what the clock ends.
-                Owner::Ends => self.clock.ends_timer = None,
+                // `serve` begins with these.
+                Owner::Ends => self.timers.ends_timer = None,
                 Owner::Tube(tube) => self.end_delays(tube, most),
                 Owner::Connection(connection) => self.time_out_jobs(connection, most),
             }
@@ -195,7 +193,7 @@ impl Engine {
     /// that there is more to do.
     pub(super) fn serve(&mut self) {
         let most = self.effects.steps + self.slice();
-        self.end(most);
+        self.expire(most);
         while self.effects.steps < most
             && let Some((order, tube)) = self.waiting.unserved.pop_first()
         {
@@ -261,8 +259,25 @@ impl Engine {
         self.effects.replies.push((id, reply));
     }
 
-    /// Moves a job from the collection that it is in, if it is not new, to the one where it
-    /// shall be, unless it is deleted. It is among [`jobs`](Self::jobs) meanwhile.
+    /// Puts a new job into the collections that its state and its options name.
+    pub(super) fn add(&mut self, id: JobId, job: Job) {
+        let entry = job.queue_entry();
+        self.memory += job.memory();
+        self.jobs.insert(id, job);
+        self.move_job(id, None, Some(entry));
+    }
+
+    /// Takes a job out of all collections.
+    pub(super) fn remove(&mut self, id: JobId) -> Option<Job> {
+        let entry = self.jobs.get(id)?.queue_entry();
+        self.move_job(id, Some(entry), None);
+        let job = self.jobs.remove(id)?;
+        self.memory -= job.memory();
+        Some(job)
+    }
+
+    /// Moves a job from one collection to another. A new job comes from none, and one that is
+    /// deleted goes to none; meanwhile it is among [`jobs`](Self::jobs).
     pub(super) fn move_job(&mut self, id: JobId, from: Option<QueueEntry>, to: Option<QueueEntry>) {
         let has_options = from.or(to).is_some_and(|entry| entry.has_options);
         if has_options {
@@ -312,8 +327,8 @@ impl Engine {
         self.count(entry.tube, |jobs| jobs.change(entry, |n| *n += 1));
     }
 
-    /// Adds a delayed or buried job to those of its tube, or takes it out. If it is the
-    /// first one of its page, it takes the place of the one that is first without it.
+    /// Adds a delayed or buried job to those of its tube, or takes it out. Of each page only
+    /// the first job is in that collection, in place of the one that is first without it.
     fn change_first(&mut self, id: JobId, entry: QueueEntry, is_added: bool) {
         let is_like = |(_, job): &(JobId, &Job)| {
             job.tube == entry.tube && job.state.name() == entry.state.name()
@@ -361,8 +376,8 @@ impl Engine {
     pub(super) fn set_timer(&mut self, owner: Owner) {
         let (due, timer) = match owner {
             Owner::Ends => (
-                self.clock.ends.first().map(|&(at, _)| at),
-                &mut self.clock.ends_timer,
+                self.timers.ends.first().map(|&(at, _)| at),
+                &mut self.timers.ends_timer,
             ),
             Owner::Tube(index) => {
                 let tube = &mut self.tubes[index];
@@ -373,7 +388,7 @@ impl Engine {
                 (connection.next_event(), &mut connection.timer)
             }
         };
-        self.clock.wheel.set(owner, due, timer);
+        self.timers.wheel.set(owner, due, timer);
     }
 }
 

@@ -122,7 +122,7 @@ pub const DEFAULT: TubeIndex = TubeIndex::new(0);
 pub struct TubesByName {
     indices: BTreeMap<TubeName, TubeIndex>,
     /// In the order of `list-tubes`: when a tube is removed, the last one takes
-    /// its position, as in the reference server.
+    /// its position, as in beanstalkd.
     pub list: TubeNames,
 }
 
@@ -187,7 +187,7 @@ impl Engine {
             return;
         }
         let mut tube = self.tubes.remove(tube.id).expect("it was there");
-        self.clock.wheel.clear(Owner::Tube(index), &mut tube.timer);
+        self.timers.wheel.clear(Owner::Tube(index), &mut tube.timer);
         let names = &mut self.tubes_by_name;
         names.indices.remove(&tube.name);
         names.list.swap_remove(tube.position);

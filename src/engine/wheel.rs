@@ -3,10 +3,10 @@
 //!
 //! Its timers belong to tubes and connections, not to jobs. Each tube and each
 //! connection has one timer, set to the next thing that can happen to it: the
-//! end of a delay, of a pause, of a time to run, or of a wait. The jobs are in
-//! the queue of their tube or connection, which has to be sorted anyway for
-//! `peek-delayed` and `DEADLINE_SOON`. So the wheel grows with tubes and
-//! connections, never with jobs.
+//! end of a delay, of a pause, of a time to run, or of a wait. (Everything that expires
+//! shares one more.) The jobs are in the queue of their tube or connection, which has to
+//! be sorted anyway for `peek-delayed` and `DEADLINE_SOON`. So the wheel grows with tubes
+//! and connections, never with jobs.
 //!
 //! One ordered set of times would do the same in fewer lines. In the wheel, to set a timer
 //! takes no longer where many thousands of workers have set theirs: a slot has few of them.

@@ -15,13 +15,12 @@ use crate::protocol::command::Rest;
 use crate::protocol::{Command, Reply, Request, Seconds};
 
 impl Engine {
-    /// Executes a request of a connection, after what is due by now. Then connections that wait
-    /// get the jobs that it has made ready, and a job whose expiry is over ends when it is given
-    /// back. The connection must not be waiting; if it is not there, it is to be closed.
+    /// Executes a request of a connection, after what is due by now. The connection must not
+    /// be waiting; if it is not there, it is to be closed.
     pub fn execute(&mut self, id: ConnectionId, request: Request, now: Time) -> Outcome {
         self.tick(now);
-        // Only its worker disconnects it, and asks nothing after that. This does not rely on
-        // it, since no client may end the server.
+        // Only its worker disconnects it, and asks nothing after that. If that were wrong, it
+        // would still be no reason to end the server.
         let Some(by) = self.find(id) else {
             return Outcome::Quit;
         };
@@ -43,6 +42,8 @@ impl Engine {
             Request::Continue(Rest::Kick(kick)) => self.kick_some(by, kick),
             Request::Continue(Rest::Reserve(ask)) => self.reserve_or_wait(by, ask),
         };
+        // A job that is ready for a connection that waits is due at once, and so is the end of
+        // a job that was given back after its expiry.
         if self.is_due() {
             self.serve();
         }

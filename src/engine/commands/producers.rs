@@ -12,7 +12,7 @@ use crate::protocol::{Body, JobId, Reply, TubeName};
 enum NoJob {
     /// The server takes no job now, or not this one.
     Refused(Reply),
-    /// This job has its key, or had it before it was deleted. So it needs no room.
+    /// This job has the key, or had it before it was deleted. So no room is needed.
     KeyIsTaken(JobId),
     /// Its tube has as many jobs as it may have. Other tubes go on.
     TubeIsFull,
@@ -42,8 +42,8 @@ impl Engine {
         put.is_some_and(|put| self.why_no_job(put, *used, None).is_none())
     }
 
-    /// Why a put makes no job, if so: the first reason here counts. The framer has decided what
-    /// its bytes are.
+    /// Why a put makes no job; `None` if it makes one. The first reason here counts.
+    /// `no_body` is what the framer says of its bytes, or that the disk is full.
     fn why_no_job(&self, put: &Put, tube: TubeIndex, no_body: Option<NoBody>) -> Option<NoJob> {
         let options = put.options.as_deref();
         let limit = options.and_then(|options| options.limit.as_ref());

@@ -21,11 +21,11 @@ impl Job {
     /// When it expires; `None` if it never does.
     pub(in crate::engine) fn expires_at(&self) -> Option<Time> {
         let was_kicked = self.counters()[Event::Kick as usize] > 0;
-        self.end().filter(|_| !was_kicked)
+        self.expires_unless_kicked().filter(|_| !was_kicked)
     }
 
-    /// When it would expire if nobody kicked it.
-    pub(super) fn end(&self) -> Option<Time> {
+    /// When it expires if nobody kicks it before.
+    pub(super) fn expires_unless_kicked(&self) -> Option<Time> {
         let seconds = self.options()?.expires_after?;
         Some(self.created_at + seconds)
     }

@@ -10,7 +10,7 @@
 //! | `reserve-job` | may it be reserved? `concurrency` |
 //! | a reservation ends by the clock or with its connection | is this job to be buried? `tries` |
 //! | a job is deleted | for how long is its key still taken? `unique` |
-//! | a time is over | a job is deleted, or a key is free: [`end`](Engine::end) |
+//! | a time is over | a job is deleted, or a key is free: [`expire`](Engine::expire) |
 
 mod concurrency;
 mod expiry;
@@ -39,8 +39,8 @@ impl Engine {
     #[inline(never)]
     pub(super) fn untie(&mut self, id: JobId, from: Option<QueueEntry>) {
         let job = self.jobs.get(id).expect("the job exists");
-        if let Some(at) = job.end() {
-            self.clock.ends.remove(&(at, id));
+        if let Some(at) = job.expires_unless_kicked() {
+            self.timers.ends.remove(&(at, id));
         }
         if let (Some(limit), Some(from)) = (job.limit(), from)
             && from.state == State::Ready
@@ -98,17 +98,17 @@ impl Engine {
         if let Some(at) = job.expires_at()
             && to.is_some_and(may_expire)
         {
-            self.clock.ends.insert((at, id));
+            self.timers.ends.insert((at, id));
             self.set_timer(Owner::Ends);
         }
     }
 
-    /// Ends what the clock ends, until this many steps are done: a job expires, or the key
-    /// of a deleted one is free. No job is given to a connection that waits before it is
-    /// sure that nothing else has to be deleted.
-    pub(super) fn end(&mut self, most_steps: usize) {
+    /// Deletes the jobs whose expiry is over, and frees the keys of deleted jobs whose time is
+    /// over, until this many steps are done. [`serve`](Self::serve) begins with this, so that
+    /// no connection that waits gets a job that is to be deleted.
+    pub(super) fn expire(&mut self, most_steps: usize) {
         while self.effects.steps < most_steps
-            && let Some(&(at, id)) = self.clock.ends.first()
+            && let Some(&(at, id)) = self.timers.ends.first()
             && at <= self.now
         {
             if let Some(stored) = self.forget_key(id) {

@@ -73,7 +73,7 @@ impl Engine {
             let id = stored.fields.id;
             self.keys.unique.take(&stored.tube, unique, id);
             self.memory += memory::of_key(&stored.tube, unique);
-            self.clock.ends.insert((until, id));
+            self.timers.ends.insert((until, id));
             self.keys.unique.tombstones.insert(id, Box::new(stored));
             self.set_timer(Owner::Ends);
         }
@@ -84,7 +84,7 @@ impl Engine {
         let stored = *self.keys.unique.tombstones.remove(&id)?;
         let (unique, until) = stored.taken_key()?;
         self.memory -= memory::of_key(&stored.tube, unique);
-        self.clock.ends.remove(&(until, id));
+        self.timers.ends.remove(&(until, id));
         self.keys.unique.free(&stored.tube, unique, id);
         Some(stored)
     }
@@ -98,9 +98,9 @@ impl Engine {
         holder.copied()
     }
 
-    /// Whether there is room for the key of a put, if it has one and that is not taken: all
-    /// keys together may take a quarter of the memory, since those of deleted jobs may stay
-    /// taken for a year. It is decided here, because a delete is never refused.
+    /// Whether there is room for the key of a put, which is not taken. All keys together may take
+    /// a quarter of the memory, since those of deleted jobs may stay taken for a year. The
+    /// put is refused because a delete never is.
     pub(in crate::engine) fn has_room_for_key(&self, put: &Put, tube: TubeIndex) -> bool {
         let options = put.options.as_ref();
         let unique = options.and_then(|options| options.unique.as_ref());
