@@ -3,14 +3,14 @@
 //!
 //! If a thread that holds a lock is preempted, all that come meanwhile fall asleep.
 //! The mutex of the standard library wakes the first of them when it is released,
-//! and this one wakes the second when it has been scheduled; in between, running
+//! and this one wakes the second when it has been scheduled. In between, running
 //! threads take the lock again and again. With hundreds of clients on few CPUs, a
 //! worker then sleeps for many such turns. Here each thread that releases the lock
-//! wakes a sleeper. Beside the mutex of the standard library, on 2 CPUs that were busy, 64
-//! clients that put, or wait for jobs, got 1.13 times as many replies, and the slowest
-//! hundredth of these took 3.6 and 3.1 ms where it took 5.6 and 6.0. With 512 clients that
-//! put, reserve and delete, it took 26 ms where it took 53, for a tenth fewer replies and a
-//! quarter more of the processors' time.
+//! wakes a sleeper. This was compared with the standard library's mutex on 2 busy CPUs. 64
+//! clients that put, or wait for jobs, got 1.13 times as many replies. The slowest
+//! hundredth took 3.6 and 3.1 ms instead of 5.6 and 6.0. With 512 clients that put, reserve
+//! and delete, it took 26 ms instead of 53, for a tenth fewer replies and a quarter more of
+//! the processors' time.
 //!
 //! And a worker with one command would wait for each worker with hundreds. So
 //! there are two ways to take this lock: a thread with bulk work checks whether

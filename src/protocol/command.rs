@@ -1,9 +1,9 @@
 //! Command lines: the bytes of one line to a [`Command`].
 //!
 //! Each variant of [`Command`] documents its grammar, its replies, and what
-//! decides between them. The syntax is that of the reference server: it recognizes
-//! commands by their prefix, and it is lenient in some respects and strict in
-//! others. We keep these quirks because clients depend on them.
+//! decides between them. The syntax is beanstalkd's: it recognizes commands by their
+//! prefix, and it is lenient in some respects and strict in others. We keep these
+//! quirks because clients depend on them.
 //! [`framing`](super::framing) finds where lines end and where bodies begin.
 //!
 //! These rules hold for all commands:
@@ -11,15 +11,10 @@
 //! - The commands of one connection are executed one after the other, each as
 //!   if it had come alone. They are answered in the same order.
 //! - With a binlog, a reply waits until what it says is as durable as the options
-//!   of the server promise. `INSERTED`, `DELETED`, `RELEASED`, `BURIED` and
-//!   `KICKED` wait for their own change, and `NOT_FOUND` for all changes made
-//!   before it, since one of them may be why nothing is found. `RESERVED`, `FOUND` and the answer to
-//!   `stats-job` wait for the put of that job, which usually was durable long
-//!   before. The answer to `list-jobs` waits for all changes made before it.
-//!   `TOUCHED` promises nothing that outlives the process.
-//! - `OUT_OF_MEMORY` is a possible answer to each command that needs memory
-//!   (`put`, `use`, `watch`). Then nothing has changed, except that a put has
-//!   used up its id.
+//!   of the server promise: see [`Reply::depends_on`].
+//! - `OUT_OF_MEMORY` is a possible reply to each command that needs memory: `put`, `use`,
+//!   `watch`, and `list-tubes` and `list-tubes-watched` if the list is long. Then nothing
+//!   has changed, except that a put has used up its id.
 
 use super::{JobId, JobState, Priority, PutOptions, Reply, Seconds, TubeName, name};
 
@@ -61,7 +56,7 @@ pub enum Command {
     /// applies at the same moment, it is the reply.
     ///
     /// `reserve-with-stats [<seconds>]`: as `reserve`, or with a number as
-    /// `reserve-with-timeout`, but the line of the answer goes on with what a worker
+    /// `reserve-with-timeout`, but the line of the reply goes on with what a worker
     /// would otherwise ask `stats-job` for: `RESERVED <id> <bytes> <tube> <pri> <age>
     /// <delay> <ttr> <reserves> <timeouts> <releases> <buries> <kicks> [<options>]`. This
     /// command is ours: beanstalkd answers `BAD_FORMAT`.
@@ -294,8 +289,8 @@ pub fn counted() -> [&'static str; COUNTED] {
     names
 }
 
-/// Parses a line, given without its CR LF. Returns the command after its place among those
-/// that are [counted].
+/// Parses a line, given without its CR LF. Returns the command, and before it its place
+/// among those that are [counted], if it is one of them.
 ///
 /// # Errors
 ///

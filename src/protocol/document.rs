@@ -1,10 +1,9 @@
-//! The YAML that some replies carry: statistics, and lists. `jobs` and `connections` have
-//! the statistics of one of these.
+//! The YAML that some replies carry: statistics, and lists. This file only knows what
+//! keys and values look like on the wire.
 //!
-//! The engine and the server choose the keys and count the values; this file
-//! only knows what they look like on the wire. Names are never quoted, because many
-//! clients cut a line at its colon and keep the quotes. Other texts that the server does
-//! not choose are: a YAML reader would take an `os` of `#1 SMP` for a comment.
+//! Names are never quoted, because many clients cut a line at its colon and keep the
+//! quotes. Other texts that the server does not choose are quoted: a YAML reader would
+//! take an `os` of `#1 SMP` for a comment.
 
 use super::TubeName;
 use std::fmt::Display;
@@ -101,8 +100,8 @@ fn begin(length: usize, out: &mut Vec<u8>) {
     write!(out, " {}\r\n---\n", length + 4).expect("a Vec takes all bytes");
 }
 
-/// As how many bytes a job, a connection or a tube in a list counts: what these take with
-/// long names, as the engine gives them and as text.
+/// For how many bytes of memory a job, a connection or a tube in a list counts: what it
+/// takes with long names, as the engine gives it and as text.
 pub const LISTED_EACH: usize = 3000;
 
 /// A part of a list, in the order of the ids, and where the next part begins.

@@ -24,9 +24,9 @@ const MIN_GROWTH: usize = 64 * 1024;
 /// client sent them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// A command, after its place among those that are [counted](command::counted). For a
-    /// `put` this is the line only: if a body follows, the body is the next request, and
-    /// the put is answered there.
+    /// A command. Before it, its place among those that are [counted](command::counted), if
+    /// it is one of them. Of a `put` this is the line only: if a body follows, the body is
+    /// the next request, and the put is answered there.
     Command(Option<usize>, Command),
     /// The body of the `put` before, or why there is none.
     Body(Result<Body, NoBody>),
@@ -217,8 +217,8 @@ impl Framer {
             *input = &[];
             return Some(Request::Http);
         }
-        // As in the reference server, the first CR decides: if no LF follows
-        // it, any later CR LF in the line is not seen.
+        // As in beanstalkd, the first CR decides: if no LF follows it, any later CR LF
+        // in the line is not seen.
         let cr = window.iter().position(|&byte| byte == b'\r');
         let Some(end) = cr.filter(|&cr| window.get(cr + 1) == Some(&b'\n')) else {
             if window.len() == MAX_LINE {
@@ -265,9 +265,8 @@ fn is_http(line: &[u8]) -> bool {
 }
 
 /// Throws away the first `length` bytes of a long line. If the last of them is a
-/// CR, it stays, since an LF may follow it. The reference server does not notice
-/// a CR LF that its 224-byte buffer cuts in two, and so loses the next command;
-/// we notice it.
+/// CR, it stays, since an LF may follow it. (beanstalkd does not notice a CR LF that
+/// its 224-byte buffer cuts in two, and so loses the next command.)
 fn skip_but_last_cr(input: &mut &[u8], length: usize) {
     let stays = usize::from(input[..length].ends_with(b"\r"));
     *input = &input[length - stays..];

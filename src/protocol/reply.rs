@@ -56,13 +56,13 @@ pub enum Reply {
     Paused,
     /// `OK <bytes>` and a YAML dictionary: `stats-job`.
     JobStats(Box<JobStats>),
-    /// The same for `stats-tube`, and `OK <bytes>` and YAML: a list of tubes, and the
-    /// number to continue from.
+    /// `OK <bytes>` and YAML: a dictionary for `stats-tube`; for `list-tube-stats` a list of
+    /// tubes, and the number to continue from.
     TubeStats(Document),
-    /// The same for `stats`, in two parts: the server adds what only the process knows at
-    /// the end of each.
+    /// `OK <bytes>` and a YAML dictionary: `stats`, in two parts. At the end of each, the
+    /// server adds what only the process knows.
     ServerStats(Box<[Document; 2]>),
-    /// The same for `list-server-stats`: the server adds what it knows at the end.
+    /// The same for `list-server-stats`, in one part.
     MoreServerStats(Document),
     /// `OK <bytes>` and a YAML list.
     Tubes(TubeNames),
@@ -164,7 +164,7 @@ impl Reply {
     }
 
     /// What must be durable before this reply is sent, because the reply would be
-    /// false if that were lost.
+    /// false if that were lost. (`TOUCHED` promises nothing that outlives the process.)
     pub fn depends_on(&self) -> DependsOn {
         match self {
             // The client's own change, which is the latest; or the puts of many jobs.

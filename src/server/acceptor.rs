@@ -121,8 +121,8 @@ impl Acceptor<'_> {
         }
     }
 
-    /// Logs which addresses have most connections, up to five, now and then: of an operator
-    /// whose connections have run out no question is answered any more.
+    /// Logs which addresses have most connections, up to five, now and then: when the
+    /// connections have run out, the operator cannot connect and ask.
     fn name_those_with_most(&self) {
         let named = self.named.replace(Some(Instant::now()));
         if named.is_some_and(|named| named.elapsed() < NAMED_FOR) {

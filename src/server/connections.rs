@@ -34,7 +34,8 @@ impl Shared {
     }
 
     fn take_slot(&self, stream: Stream) -> Result<Arc<Client>, Stream> {
-        // Who finds the connection in the engine finds it in the list of hang-ups, too.
+        // Held until the connection is in the list of hang-ups, too: a client that asks for
+        // those that leave has to find it in both.
         let leaving = self.leaving.lock();
         let client = self.with_lock(|state, now| {
             // Some of those that leave hold no slot any more: their sockets close soon.
@@ -66,7 +67,7 @@ impl Shared {
         let now = if found.is_empty() {
             self.clock.now()
         } else {
-            // `leave` frees the slot before it looks for the client in this list.
+            // `leave` frees the slot, and only then takes the client out of this table.
             let (found, now) = self.with_lock(|state, now| {
                 let client = |id| state.clients.get(&ConnectionId(id)).cloned();
                 let clients: Vec<_> = found.into_iter().filter_map(client).collect();

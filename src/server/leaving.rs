@@ -32,8 +32,9 @@ impl Leaving {
         self.clients.lock().expect("no thread panics")
     }
 
-    /// From now on nobody waits for this client, if its worker still waits for it when no
-    /// other thread can find that it has closed: then others have to wait for that.
+    /// From now on nobody waits for this client, if its worker waits for it. This is asked
+    /// under the lock: if the client has closed meanwhile, and another thread has found that,
+    /// others go on waiting for it.
     pub fn let_go_if(&self, id: ConnectionId, delays_its_worker: impl FnOnce() -> bool) {
         if let Some(until) = self.lock().get_mut(&id)
             && delays_its_worker()

@@ -125,11 +125,10 @@ impl Drop for Listener {
 }
 
 impl Listener {
-    /// Binds a socket, for one of these addresses. A Unix socket's file belongs to the user that the
-    /// process will become, so that this user can connect to it and remove it.
-    /// Clients can connect to a TCP socket after [`listen`](Self::listen). A
-    /// Unix socket listens at once; otherwise another server would think that
-    /// its file is stale.
+    /// Binds a socket for `address`, one of `all`. A Unix socket's file belongs to the user
+    /// that the process will become, so that this user can connect to it and remove it.
+    /// Clients can connect to a TCP socket after [`listen`](Self::listen). A Unix socket
+    /// listens at once; otherwise another server would think that its file is stale.
     ///
     /// # Errors
     ///

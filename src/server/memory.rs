@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// What one worker holds for its client, in bytes: buffers, bodies that arrive, and
-/// replies that are not sent yet. Or a long body of a deleted job that is still to be sent.
-/// When this is dropped, it counts no more. The engine adds what is held to its own memory,
-/// and applies the limit to that sum.
+/// replies that are not sent yet; or a long body of a deleted job that is still to be sent.
+/// It counts until this is dropped. The engine applies the limit to the sum of these parts
+/// and of its own memory.
 pub struct MemoryPart {
     /// The sum of what is held.
     sum: Arc<AtomicU64>,

@@ -76,7 +76,7 @@ pub struct Client {
     /// Its name in the log, if connections are logged.
     pub name: OnceLock<String>,
     binlog: Option<Arc<Binlog>>,
-    /// Those that others wait for, perhaps for this one.
+    /// The clients for which others wait; this one may be among them.
     leaving: Arc<Leaving>,
     /// How long it may take no replies; then it is a slow client, and is disconnected.
     send_timeout: Option<Duration>,
@@ -100,7 +100,7 @@ struct Outbox {
     socket_space: usize,
     /// The server or the connection is ending: no `reserve` gets an answer any more.
     is_stopped: bool,
-    /// Whether its socket is narrow: then long replies are sent in short pieces.
+    /// Long replies are sent in short pieces.
     is_narrow: bool,
 }
 
@@ -168,12 +168,12 @@ impl Client {
 
     // What the worker calls.
 
-    /// Says whether the kernel holds this many bytes of what is sent, or only little: then
-    /// long replies go to it in short pieces.
+    /// Lets the kernel hold this many bytes that it has not sent yet. With `None` the socket
+    /// is narrow: the kernel holds little, and long replies go to it in short pieces.
     pub fn send_at_once(&self, most: Option<usize>) {
         let mut outbox = self.outbox();
         outbox.is_narrow = most.is_none();
-        // It has another space from now on.
+        // How much space there is for certain is found out again.
         outbox.socket_space = 0;
         drop(outbox);
         self.stream.hold_unsent(most.unwrap_or(SENT_TO_NARROW));
@@ -254,8 +254,8 @@ impl Client {
 
     // What other threads call.
 
-    /// Whether its worker waits for it. (That of a client that has closed, and left replies
-    /// unread, is about to see that.)
+    /// Whether its worker waits for it. (If it has closed and left replies unread, its worker
+    /// is about to notice that, and waits no longer.)
     pub fn delays_its_worker(&self) -> bool {
         let outbox = self.outbox();
         let awaits_client = outbox.worker == WorkerState::AwaitsClient;
@@ -503,8 +503,8 @@ impl Outbox {
         }
     }
 
-    /// Forgets everything: the connection has ended. If the worker waits for an answer, it
-    /// ends: the engine still holds that it waits, so it may execute nothing more.
+    /// Forgets everything: the connection has ended. A worker that waits for an answer ends,
+    /// too: for the engine it still waits, so it may execute nothing more.
     fn clear(&mut self) {
         (self.ready, self.waiting, self.sending) = Default::default();
         self.is_stopped = true;

@@ -33,13 +33,12 @@ pub struct Shared {
     /// Which clients have hung up. No thread waits for this list to change, so a client
     /// that hangs up wakes only its own worker.
     pub(super) hangups: HangupList,
-    /// Those that were found in this list.
+    /// The clients that were found in `hangups` and are still there.
     pub(super) leaving: Arc<Leaving>,
-    /// The same for clients that have waited in a `reserve`. Their workers may be asleep
-    /// and not reading, so the acceptor waits for this list, too.
+    /// Like `hangups`, for clients that have waited in a `reserve`. Their workers may be
+    /// asleep and not reading, so the acceptor waits for this list to change.
     pub hangups_in_reserve: HangupList,
-    /// How much memory all workers hold for their clients, in bytes, and the long bodies of
-    /// deleted jobs that are still to be sent.
+    /// The sum of all [`MemoryPart`]s, in bytes.
     pub memory: Arc<AtomicU64>,
     /// **The one lock.** It guards the engine, the order of the binlog and the
     /// list of clients. While a thread holds it, it makes no system call on a
@@ -121,10 +120,9 @@ impl Shared {
         self.with(self.state.lock_last(), work)
     }
 
-    /// Ends the delays, and frees the unique keys of deleted jobs, that became due while the
-    /// server was down.
-    /// To be called before any client connects, so that the first `reserve` gets the
-    /// most urgent of all jobs.
+    /// Does what became due while the server was down: delays end, jobs expire, and unique
+    /// keys of deleted jobs become free. To be called before any client connects, so that the
+    /// first `reserve` gets the most urgent of all jobs.
     pub fn catch_up(&self) {
         while self.with_lock(|state, now| state.engine.tick(now)) {
             self.await_disk_space();
@@ -149,9 +147,9 @@ impl Shared {
         binlog.is_some_and(|binlog| binlog.has_backpressure())
     }
 
-    /// How long a record this request needs, if the binlog has no disk space for it: the body
-    /// will become a job, or a pause begins. If there is some, and this is executed under the
-    /// same hold of the lock, nobody else can take that before.
+    /// How long a record this request needs, if the binlog has no disk space for it: a body
+    /// becomes a job, or a pause begins. `None` holds as long as the lock is held: nobody else
+    /// can take the space before the request is executed.
     pub fn lacks_room_for(
         &self,
         state: &Guarded,
@@ -191,6 +189,7 @@ impl Shared {
         request: Request,
         now: Time,
     ) -> Outcome {
+        // This command shows whether puts are refused now.
         if let (Request::Command(_, Command::ListServerStats), Some(binlog)) =
             (&request, &self.binlog)
         {
@@ -206,8 +205,8 @@ impl Shared {
         self.with_lock(|state, _| state.engine.has_memory_for(0))
     }
 
-    /// Counts that a worker will hold this many more bytes, if there is room for them and,
-    /// beside them, for so many quarters of all.
+    /// Counts that a worker will hold this many more bytes, if there is room for them, and
+    /// if this many quarters of the limit stay free beside them.
     pub fn count_if_room(&self, part: &mut MemoryPart, more: usize, quarters: u64) -> bool {
         self.with_lock(|state, _| {
             let spare = state.engine.config.max_memory.unwrap_or(0) / 4 * quarters;
@@ -264,7 +263,7 @@ impl Shared {
         effects.steps = 0;
         let replies = std::mem::take(&mut effects.replies);
         let unneeded_bodies = std::mem::take(&mut effects.unneeded_bodies);
-        // Its job counts no more. What others still send counts once, however many they are.
+        // Their jobs no longer count. A body that others still send counts here, and once.
         for body in &unneeded_bodies {
             body.keep_with_others(|| MemoryPart::new(&self.memory, body.wire().len()));
         }
@@ -295,6 +294,7 @@ impl Shared {
         if timer_oversleeps {
             self.wake_timer();
         }
+        // Usually a client waits for these changes, and its commit comes first.
         if let Some(binlog) = &self.binlog
             && has_appended
         {

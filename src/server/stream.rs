@@ -107,7 +107,7 @@ impl Stream {
     /// its stream nor received all that was sent, this ends our half and drops the input,
     /// for at most [`RECEIVES_WITHIN`]. `is_stopped`:
     /// [`stop_reading`](Self::stop_reading) was called. Then the end of the input says
-    /// nothing about the peer, and our half must stay open: if both are shut, Linux answers
+    /// nothing about the peer. And our half must stay open: if both are shut, Linux answers
     /// further input with a reset, and discards what is still to be sent.
     // Not inlined: the buffer would be in the caller's frame while the worker waits. And it
     // is short: pages of the stack that were touched stay with the thread.

@@ -13,9 +13,9 @@ use std::path::{Path, PathBuf};
 /// How many connections may still be closing when their slots are taken again.
 pub const CLOSING: usize = 8;
 
-/// Descriptors that are set aside, besides those that are open at the start: for the
-/// pipe that stops the acceptor, for the two hang-up lists, for a message to the service
-/// manager, and for connections that are closing. (One more is needed to accept a
+/// Descriptors that are set aside besides those that are open at the start: two for the
+/// pipe that stops the acceptor, two for the hang-up lists, one for messages to the service
+/// manager, and those of connections that are closing. (One more is needed to accept a
 /// connection beyond the limit, and close it. It is counted among those that are open:
 /// /proc/self/fd is read through a descriptor of its own, which is closed again.)
 const OTHER_DESCRIPTORS: u64 = 5 + CLOSING as u64;
