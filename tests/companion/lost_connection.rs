@@ -142,3 +142,19 @@ fn work_connects_to_the_first_server_that_answers() {
         assert_eq!(ended(work).0, Some(0));
     });
 }
+
+#[test]
+fn a_worker_is_not_connected_again_before_the_server_has_answered() {
+    let (listener, port) = listen();
+    let scene = Scene::at(port);
+    let worker = scene.begin("beanpole work -- true");
+    // As a server does that has as many connections as it takes.
+    for _ in 0..3 {
+        drop(listener.accept().expect("a connection"));
+    }
+    worker.signal(Signal::SIGTERM);
+    let (status, said) = ended(worker);
+    assert_eq!(status, Some(0));
+    assert_eq!(said.matches("trying again").count(), 1, "{said}");
+    assert!(!said.contains("connected to"), "{said}");
+}

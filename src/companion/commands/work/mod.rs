@@ -362,12 +362,13 @@ impl Slot {
             Some(client) => client,
             None => common.connect(common.patience)?,
         };
+        let wait = if common.options.all { 0 } else { WAIT };
+        let line = client.reserve(Some(wait))?;
+        // It has answered: one that has no place for us may close the connection first.
         if std::mem::take(&mut self.failures) > 0 {
             common.found(&client.address);
             self.rest(PRECEDENCE);
         }
-        let wait = if common.options.all { 0 } else { WAIT };
-        let line = client.reserve(Some(wait))?;
         let asked = Instant::now();
         client.queue(&line);
         let until = asked + Duration::from_secs(wait) + common.patience;
