@@ -33,7 +33,6 @@ pub enum Asks {
 
 /// A command: its fields are its options and operands.
 pub trait Run: Args {
-    const ASKS: Asks = Asks::One;
     /// The exit status of all failures, if this command has statuses of its own.
     const FAILED: Option<u8> = None;
 
@@ -52,11 +51,11 @@ pub struct Entry {
 }
 
 impl Entry {
-    pub const fn of<C: Run>(name: &'static str, about: &'static str) -> Entry {
+    pub const fn of<C: Run>(asks: Asks, name: &'static str, about: &'static str) -> Entry {
         Entry {
             name,
             about,
-            asks: C::ASKS,
+            asks,
             options: C::augment_args,
             run: |matches, invocation| match C::from_arg_matches(matches) {
                 Ok(command) => command.run(invocation),

@@ -50,7 +50,8 @@ use clap::builder::PossibleValuesParser;
 use clap::error::ErrorKind;
 use clap::{ArgMatches, Args, ValueEnum};
 use clap_complete::Shell;
-use command::{Asks, Entry, Invocation, Run, last_of, program, said};
+use command::Asks::{Each, Many, Nobody, One};
+use command::{Entry, Invocation, Run, last_of, program, said};
 use commands::{
     binlog, change, check, console, dump, ls, metrics, put, raw, reserve, statistics, top, why,
     work,
@@ -65,40 +66,40 @@ use std::time::Duration;
 use text::output::{complain, naming, note, print, speak_for};
 use values::Parse;
 
-/// The commands that change nothing in a server.
+/// The commands that change nothing in a server, each with how many it asks.
 #[rustfmt::skip]
 const LOOKING: &[Entry] = &[
-    Entry::of::<top::Top>("top", "show servers and their tubes on a live screen"),
-    Entry::of::<console::Serve>("console", "serve a page for the browser that shows servers, tubes and jobs"),
-    Entry::of::<why::Why>("why", "say what keeps jobs from being done, the worst first"),
-    Entry::of::<statistics::Stats>("stats", "show the statistics of the server, of a tube or of a job"),
-    Entry::of::<statistics::List>("tubes", "list the tubes and what is in them"),
-    Entry::of::<statistics::Clients>("clients", "list the connections: who puts, who works and who waits"),
-    Entry::of::<metrics::Metrics>("metrics", "write the statistics as text for Prometheus, or serve them"),
-    Entry::of::<check::Check>("check", "say in one line whether a server is well, for monitoring"),
-    Entry::of::<ls::Ls>("ls", "list the jobs of a server or of some tubes"),
-    Entry::of::<ls::Peek>("peek", "show jobs: those with these ids, or the next of a tube"),
-    Entry::of::<dump::Dump>("dump", "write all jobs, or those of some tubes, for load to read"),
-    Entry::of::<binlog::Binlog>("binlog", "look into a server's binlog while no server uses it, or save what is in it"),
-    Entry::of::<Completion>("completion", "write the completion for a shell"),
+    Entry::of::<top::Top>(Many, "top", "show servers and their tubes on a live screen"),
+    Entry::of::<console::Serve>(Many, "console", "serve a page for the browser that shows servers, tubes and jobs"),
+    Entry::of::<why::Why>(Many, "why", "say what keeps jobs from being done, the worst first"),
+    Entry::of::<statistics::Stats>(Many, "stats", "show the statistics of the server, of a tube or of a job"),
+    Entry::of::<statistics::List>(Many, "tubes", "list the tubes and what is in them"),
+    Entry::of::<statistics::Clients>(One, "clients", "list the connections: who puts, who works and who waits"),
+    Entry::of::<metrics::Metrics>(Many, "metrics", "write the statistics as text for Prometheus, or serve them"),
+    Entry::of::<check::Check>(Many, "check", "say in one line whether a server is well, for monitoring"),
+    Entry::of::<ls::Ls>(One, "ls", "list the jobs of a server or of some tubes"),
+    Entry::of::<ls::Peek>(One, "peek", "show jobs: those with these ids, or the next of a tube"),
+    Entry::of::<dump::Dump>(One, "dump", "write all jobs, or those of some tubes, for load to read"),
+    Entry::of::<binlog::Binlog>(Nobody, "binlog", "look into a server's binlog while no server uses it, or save what is in it"),
+    Entry::of::<Completion>(Nobody, "completion", "write the completion for a shell"),
 ];
 
 /// Those that do: they show the warning colour of a server.
 #[rustfmt::skip]
 const CHANGING: &[Entry] = &[
-    Entry::of::<put::Put>("put", "put jobs into a tube and print their ids"),
-    Entry::of::<dump::Load>("load", "put the jobs of a dump into a server"),
-    Entry::of::<reserve::Reserve>("reserve", "take jobs and write their bodies; delete, bury or release them then"),
-    Entry::of::<change::Edit>("edit", "change the body of a job in $EDITOR, and put it again"),
-    Entry::of::<change::Delete>("delete", "delete jobs: those with these ids, or those of tubes"),
-    Entry::of::<change::Bury>("bury", "bury jobs"),
-    Entry::of::<change::Release>("release", "make jobs ready, or delayed, with a new priority if wanted"),
-    Entry::of::<change::KickJob>("kick-job", "make buried or delayed jobs ready"),
-    Entry::of::<change::Kick>("kick", "make N (default: 1) buried jobs ready, or delayed ones if none is buried"),
-    Entry::of::<change::Pause>("pause", "let nothing be reserved from tubes for TIME; 0 ends that"),
-    Entry::of::<change::Move>("move", "move or copy the jobs of a tube to another, on this server or another"),
-    Entry::of::<work::Work>("work", "run a command for each job, the body on its standard input"),
-    Entry::of::<raw::Raw>("raw", "speak the protocol: one command, a script from a pipe, or a prompt"),
+    Entry::of::<put::Put>(Many, "put", "put jobs into a tube and print their ids"),
+    Entry::of::<dump::Load>(One, "load", "put the jobs of a dump into a server"),
+    Entry::of::<reserve::Reserve>(One, "reserve", "take jobs and write their bodies; delete, bury or release them then"),
+    Entry::of::<change::Edit>(One, "edit", "change the body of a job in $EDITOR, and put it again"),
+    Entry::of::<change::Delete>(Each, "delete", "delete jobs: those with these ids, or those of tubes"),
+    Entry::of::<change::Bury>(Each, "bury", "bury jobs"),
+    Entry::of::<change::Release>(Each, "release", "make jobs ready, or delayed, with a new priority if wanted"),
+    Entry::of::<change::KickJob>(Each, "kick-job", "make buried or delayed jobs ready"),
+    Entry::of::<change::Kick>(Each, "kick", "make N (default: 1) buried jobs ready, or delayed ones if none is buried"),
+    Entry::of::<change::Pause>(Each, "pause", "let nothing be reserved from tubes for TIME; 0 ends that"),
+    Entry::of::<change::Move>(One, "move", "move or copy the jobs of a tube to another, on this server or another"),
+    Entry::of::<work::Work>(Many, "work", "run a command for each job, the body on its standard input"),
+    Entry::of::<raw::Raw>(One, "raw", "speak the protocol: one command, a script from a pipe, or a prompt"),
 ];
 
 fn commands() -> impl Iterator<Item = &'static Entry> {
@@ -112,8 +113,6 @@ struct Completion {
 }
 
 impl Run for Completion {
-    const ASKS: Asks = Asks::Nobody;
-
     fn run(self, _: &Invocation) -> Outcome {
         let (mut program, mut script) = (program(commands()), Vec::new());
         let shell = Shell::from_str(&self.shell, false).map_err(Failure::Usage)?;
@@ -170,13 +169,13 @@ fn run_named(arguments: &[OsString]) -> Outcome {
     // A command with another --timeout has none of these.
     let told = [matches, &before].map(|matches| matches.try_get_one::<Duration>("patience"));
     let patience = told.into_iter().find_map(|given| given.ok().flatten());
-    if servers.is_empty() && command.asks != Asks::Nobody {
+    if servers.is_empty() && command.asks != Nobody {
         servers = usual_servers()?;
     }
     let patience = patience.copied().unwrap_or(PATIENCE);
     match command.asks {
-        Asks::Each if servers.len() > 1 => return on_each(command, matches, &servers, patience),
-        Asks::One if servers.len() > 1 => {
+        Each if servers.len() > 1 => return on_each(command, matches, &servers, patience),
+        One if servers.len() > 1 => {
             return Failure::usage("it asks one server: give one address");
         }
         _ => {}

@@ -3,7 +3,7 @@
 //! Nothing in the directory is changed; what is saved goes to another
 //! directory. While a server has the directory locked, nothing is read.
 
-use crate::command::{Asks, Invocation, Run};
+use crate::command::{Invocation, Run};
 use crate::failure::{Failure, Outcome, Status, plain};
 use crate::inspection::{Finding, Inspection};
 use crate::text::json::{self, Json, json};
@@ -41,8 +41,6 @@ enum What {
 }
 
 impl Run for Binlog {
-    const ASKS: Asks = Asks::Nobody;
-
     fn run(self, _: &Invocation) -> Outcome {
         let inspect = || Inspection::of(&self.dir).map_err(refused);
         match (self.what, &self.new) {

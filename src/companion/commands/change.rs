@@ -2,7 +2,7 @@
 //! `kick`, `move`, `edit` and `pause`.
 //! Which jobs these are, [`Jobs`] says.
 
-use crate::command::{Asks, INPUT, Invocation, Run, Sure, Tubes, word};
+use crate::command::{INPUT, Invocation, Run, Sure, Tubes, word};
 use crate::failure::{Failure, Outcome, Status};
 use crate::remote::act::{complain_of_each, kick_some};
 use crate::remote::address::warn_of;
@@ -25,8 +25,6 @@ pub struct Delete {
 }
 
 impl Run for Delete {
-    const ASKS: Asks = Asks::Each;
-
     fn run(self, invocation: &Invocation) -> Outcome {
         self.jobs.act(invocation, Act::Delete)
     }
@@ -39,8 +37,6 @@ pub struct KickJob {
 }
 
 impl Run for KickJob {
-    const ASKS: Asks = Asks::Each;
-
     fn run(self, invocation: &Invocation) -> Outcome {
         self.jobs.act(invocation, Act::Kick)
     }
@@ -56,8 +52,6 @@ pub struct Bury {
 }
 
 impl Run for Bury {
-    const ASKS: Asks = Asks::Each;
-
     fn run(self, invocation: &Invocation) -> Outcome {
         self.jobs.act(invocation, Act::Bury(self.priority))
     }
@@ -76,8 +70,6 @@ pub struct Release {
 }
 
 impl Run for Release {
-    const ASKS: Asks = Asks::Each;
-
     fn run(self, invocation: &Invocation) -> Outcome {
         let act = Act::Release(self.priority, self.delay.unwrap_or(Seconds(0)));
         self.jobs.act(invocation, act)
@@ -107,8 +99,6 @@ fn count(text: &str) -> Result<Count, String> {
 }
 
 impl Run for Kick {
-    const ASKS: Asks = Asks::Each;
-
     fn run(self, invocation: &Invocation) -> Outcome {
         let mut client = invocation.connect()?;
         let tubes = Patterns(self.tubes).or_default().existing(&mut client)?;
@@ -141,8 +131,6 @@ pub struct Pause {
 }
 
 impl Run for Pause {
-    const ASKS: Asks = Asks::Each;
-
     fn run(self, invocation: &Invocation) -> Outcome {
         let patterns = self.tubes.patterns();
         if patterns.0.is_empty() {

@@ -6,7 +6,7 @@
 //! or of the oldest job: whatever keeps ready jobs from being done, the age of the next one
 //! grows, and `why` names the reason.
 
-use crate::command::{Asks, Invocation, Run};
+use crate::command::{Invocation, Run};
 use crate::failure::{Failure, Outcome, Status};
 use crate::remote::client::{PATIENCE, ask_all};
 use crate::remote::trouble::is_full;
@@ -173,7 +173,6 @@ impl Reading {
 }
 
 impl Run for Check {
-    const ASKS: Asks = Asks::Many;
     const FAILED: Option<u8> = Some(Level::Unknown.status());
 
     fn run(self, invocation: &Invocation) -> Outcome {

@@ -5,7 +5,7 @@
 //! the rule. `beanstalk_up` says whether a server answers; if it does not, this is its
 //! only metric.
 
-use crate::command::{Asks, Invocation, Run, last_of};
+use crate::command::{Invocation, Run, last_of};
 use crate::failure::{Failure, Outcome};
 use crate::http::{self, Answer, Request};
 use crate::remote::client::ask_all;
@@ -44,8 +44,6 @@ pub struct Metrics {
 }
 
 impl Run for Metrics {
-    const ASKS: Asks = Asks::Many;
-
     fn run(mut self, invocation: &Invocation) -> Outcome {
         let (listen, hosts) = (self.listen.take(), std::mem::take(&mut self.hosts));
         let exporter = Exporter {

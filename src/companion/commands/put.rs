@@ -1,6 +1,6 @@
 //! `put`: puts jobs from arguments, files or standard input.
 
-use crate::command::{Asks, INPUT, Invocation, Run};
+use crate::command::{INPUT, Invocation, Run};
 use crate::failure::{Failure, Outcome, Status};
 use crate::remote::address::at_one_of;
 use crate::remote::form::Source;
@@ -57,8 +57,6 @@ pub struct Put {
 const MAX_OPTIONS: usize = MAX_LINE - "put 4294967295 4294967295 4294967295 1073741824 \r\n".len();
 
 impl Run for Put {
-    const ASKS: Asks = Asks::Many;
-
     fn run(mut self, invocation: &Invocation) -> Outcome {
         let bodies = std::mem::take(&mut self.bodies);
         self.warn_of_a_tube(&bodies);

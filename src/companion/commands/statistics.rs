@@ -2,7 +2,7 @@
 //! a job, `tubes` is a table of the tubes, and `clients` one of the connections: who puts,
 //! who works, who waits, and how much.
 
-use crate::command::{Asks, Invocation, Run, Tubes, word};
+use crate::command::{Invocation, Run, Tubes, word};
 use crate::failure::{Failure, Outcome, Status};
 use crate::remote::address::warn_of;
 use crate::remote::client_list;
@@ -42,8 +42,6 @@ pub struct List {
 }
 
 impl Run for Stats {
-    const ASKS: Asks = Asks::Many;
-
     fn run(self, invocation: &Invocation) -> Outcome {
         let patterns = self.tubes.patterns();
         let job: Option<JobId> = match patterns.0.as_slice() {
@@ -103,8 +101,6 @@ const COLUMNS: [Column; 10] = {
 };
 
 impl Run for List {
-    const ASKS: Asks = Asks::Many;
-
     fn run(self, invocation: &Invocation) -> Outcome {
         let patterns = self.tubes.patterns();
         let (mut found, failures) = invocation.ask_each(|client| {

@@ -1,6 +1,6 @@
 //! `why`: says in sentences for people what keeps jobs from being done.
 
-use crate::command::{Asks, Invocation, Run, Tubes};
+use crate::command::{Invocation, Run, Tubes};
 use crate::failure::{Failure, Outcome, Status};
 use crate::remote::trouble::sentences;
 use crate::remote::{Client, Facts, Known, Patterns, Refusal};
@@ -37,8 +37,6 @@ struct TubeTold {
 }
 
 impl Run for Why {
-    const ASKS: Asks = Asks::Many;
-
     fn run(self, invocation: &Invocation) -> Outcome {
         let patterns = self.tubes.patterns();
         let (found, failures) = invocation.ask_each(|client| ask(client, &patterns))?;

@@ -11,7 +11,7 @@
 mod answers;
 mod site;
 
-use crate::command::{Asks, Invocation, Run};
+use crate::command::{Invocation, Run};
 use crate::failure::{Failure, Outcome};
 use crate::http;
 use crate::remote::Watched;
@@ -50,8 +50,6 @@ pub struct Serve {
 const INTERVAL: Duration = Duration::from_secs(1);
 
 impl Run for Serve {
-    const ASKS: Asks = Asks::Many;
-
     fn run(self, invocation: &Invocation) -> Outcome {
         end_at_signals()?;
         let (listener, bound) = http::bind(&self.listen)?;

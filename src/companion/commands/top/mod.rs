@@ -8,7 +8,7 @@
 mod terminal;
 mod view;
 
-use crate::command::{Asks, Invocation, Run, Tubes, interval, last_of};
+use crate::command::{Invocation, Run, Tubes, interval, last_of};
 use crate::failure::{Failure, Outcome, Status};
 use crate::remote::client::ask_all;
 use crate::remote::tubes::column_of;
@@ -40,8 +40,6 @@ pub struct Top {
 }
 
 impl Run for Top {
-    const ASKS: Asks = Asks::Many;
-
     fn run(self, invocation: &Invocation) -> Outcome {
         let interval = self.interval.unwrap_or(Duration::from_secs(1));
         let board = Board {

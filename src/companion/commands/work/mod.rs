@@ -15,7 +15,7 @@
 mod held;
 mod process;
 
-use crate::command::{Asks, Invocation, Run};
+use crate::command::{Invocation, Run};
 use crate::failure::{Failure, Outcome, Status, plain};
 use crate::remote::address::ADDRESS_VARIABLE;
 use crate::remote::{Address, Client, Event, Facts, Job, Pattern, Patterns, Server};
@@ -76,8 +76,6 @@ pub struct Work {
 }
 
 impl Run for Work {
-    const ASKS: Asks = Asks::Many;
-
     fn run(self, invocation: &Invocation) -> Outcome {
         if self.command.is_empty() {
             return Failure::usage("which command?");
