@@ -10,6 +10,7 @@ use crate::command::{Invocation, Run};
 use crate::failure::{Failure, Outcome, Status};
 use crate::remote::client::{PATIENCE, ask_all};
 use crate::remote::trouble::is_full;
+use crate::remote::tubes::Asked;
 use crate::remote::{Client, Pattern, Patterns, Refusal, Sample, State};
 use crate::text::{listed, print};
 use crate::values::{Parse, parse};
@@ -281,7 +282,7 @@ impl Check {
                 ..Sample::default()
             }
         } else {
-            Sample::once(client, &patterns, wants_age || wants_tries)?
+            Sample::take(client, &patterns, Asked::all_if(wants_age || wants_tries))?
         };
         let of_tubes = || sample.tubes.iter().map(|(_, facts)| facts);
         let jobs = |state: State| match tubes.is_empty() {

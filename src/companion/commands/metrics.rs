@@ -9,6 +9,7 @@ use crate::command::{Invocation, Run, last_of};
 use crate::failure::{Failure, Outcome};
 use crate::http::{self, Answer, Request};
 use crate::remote::client::ask_all;
+use crate::remote::tubes::Asked;
 use crate::remote::{Client, Facts, Known, Pattern, Patterns, Refusal, Sample, Server, Tube};
 use crate::signals::end_at_signals;
 use crate::text::output::{Output, complain, note};
@@ -154,7 +155,7 @@ impl Exporter {
         let Metrics { age, most, .. } = self.wanted;
         let (mut of_server, mut worst) = (Facts::default(), Vec::new());
         let patterns = Patterns(self.wanted.tubes.clone());
-        Sample::each(&mut client, &patterns, age, |sample| {
+        Sample::each(&mut client, &patterns, Asked::all_if(age), |sample| {
             let mut known = Known::default();
             known.take(Duration::ZERO, sample);
             of_server = known.server.facts;

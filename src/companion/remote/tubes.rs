@@ -91,8 +91,9 @@ pub fn growth(before: u64, now: u64) -> u64 {
     now.checked_sub(before).unwrap_or(now)
 }
 
-/// How many jobs of a tube are examined in each state.
+/// How many jobs of a tube are examined in each of these states.
 const SOME: usize = 20;
+const STATES: [State; 2] = [State::Ready, State::Reserved];
 /// A tube with fewer jobs that wait for a worker is not sampled again.
 const LARGE: u64 = 1000;
 
@@ -118,6 +119,18 @@ fn idle(client: &mut Client, server: &Facts, tubes: &[(TubeName, Facts)]) -> Out
     Ok(idle as u64)
 }
 
+/// Of which tubes with jobs these are asked for: from this place on, so many of them. The
+/// first ones follow the last.
+#[derive(Clone, Copy)]
+pub struct Asked(pub usize, pub usize);
+
+impl Asked {
+    /// All of them, or none.
+    pub fn all_if(wanted: bool) -> Asked {
+        Asked(0, if wanted { usize::MAX } else { 0 })
+    }
+}
+
 /// The state of a server at one time.
 #[derive(Default)]
 pub struct Sample {
@@ -132,22 +145,12 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// A sample of these tubes, with the jobs of all of them or of none.
-    pub fn once(client: &mut Client, tubes: &Patterns, with_jobs: bool) -> Outcome<Sample> {
-        Sample::take(client, tubes, |_| move |_: &TubeName| with_jobs)
-    }
-
-    /// Asks a server for a sample of these tubes. `choose` tells whose jobs are asked for.
-    pub fn take<IsAsked: Fn(&TubeName) -> bool>(
-        client: &mut Client,
-        tubes: &Patterns,
-        choose: impl FnOnce(&[(TubeName, Facts)]) -> IsAsked,
-    ) -> Outcome<Sample> {
+    /// Asks a server for a sample of these tubes, with the jobs of those that are asked.
+    pub fn take(client: &mut Client, tubes: &Patterns, asked: Asked) -> Outcome<Sample> {
         client.within(0, |client| {
             let server = client.server_stats()?;
             let tubes = stats_of(client, tubes)?;
-            let is_asked = choose(&tubes);
-            Sample::of(client, server, tubes, is_asked)
+            Sample::of(client, server, tubes, asked)
         })
     }
 
@@ -155,13 +158,13 @@ impl Sample {
     pub fn each(
         client: &mut Client,
         tubes: &Patterns,
-        with_jobs: bool,
+        asked: Asked,
         mut each: impl FnMut(Sample),
     ) -> Outcome<()> {
         client.within(0, |client| {
             let server = client.server_stats()?;
             each_of(client, tubes, |client, some| {
-                each(Sample::of(client, server.clone(), some, |_| with_jobs)?);
+                each(Sample::of(client, server.clone(), some, asked)?);
                 Ok(())
             })
         })
@@ -171,20 +174,23 @@ impl Sample {
         client: &mut Client,
         server: Facts,
         tubes: Vec<(TubeName, Facts)>,
-        is_asked: impl Fn(&TubeName) -> bool,
+        Asked(from, most): Asked,
     ) -> Outcome<Sample> {
         let idle = idle(client, &server, &tubes)?;
-        // Where nothing was reserved, no job fails. A server that tells this tells the ages, too.
-        let wanted: Vec<_> = tubes
-            .iter()
-            .filter(|(name, facts)| is_asked(name) && facts.get("total-reserves") != Some("0"))
-            .collect();
         let has = |facts: &Facts, state| facts.jobs_in(&[state]) > 0;
+        // Where nothing was reserved, no job fails. A server that tells this tells the ages, too.
+        let is_busy = |(_, facts): &&(TubeName, Facts)| {
+            facts.get("total-reserves") != Some("0")
+                && STATES.iter().any(|state| has(facts, *state))
+        };
+        let busy: Vec<_> = tubes.iter().filter(is_busy).collect();
+        let turn = from.checked_rem(busy.len()).unwrap_or(0);
+        let wanted = busy.iter().cycle().skip(turn);
+        let wanted: Vec<_> = wanted.take(most.min(busy.len())).collect();
         let ready = wanted.iter().filter(|(_, facts)| has(facts, State::Ready));
         let next = next_ready(client, ready.map(|(name, _)| name))?;
         let scopes = wanted.iter().flat_map(|(name, facts)| {
-            let states = [State::Ready, State::Reserved].into_iter();
-            let present = states.filter(|state| has(facts, *state));
+            let present = STATES.into_iter().filter(|state| has(facts, *state));
             present.map(|state| Scope::of(name, [state]))
         });
         // Of the reserved jobs, those that were put first may be stuck.

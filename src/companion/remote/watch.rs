@@ -5,11 +5,11 @@ use crate::failure::{Failure, Outcome};
 use crate::remote::curves::{Curves, SPANS, Slots};
 use crate::remote::finder::{bodies, near};
 use crate::remote::trouble::{OFTEN, Trouble, failures};
-use crate::remote::tubes::{Each, RATES, counters, growth, is_large};
+use crate::remote::tubes::{Asked, Each, RATES, counters, growth, is_large};
 use crate::remote::{Client, Column, Facts, Job, JobFacts, Patterns, Sample, Server, State};
 use beanpole::protocol::TubeName;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
@@ -161,17 +161,16 @@ impl Watched {
     /// or, if there is none, a new one, which stays there as long as it serves.
     /// Returns how long it took.
     pub fn sample(&self, link: &mut Option<Client>, most_asked: usize) -> Duration {
-        let begun = self.now();
-        self.known().asking_since = Some(begun);
-        let looks_into = self.known().looks_into.clone();
-        let choose = |tubes: &[_]| {
-            let chosen = self.known().choose(tubes, most_asked);
-            move |name: &TubeName| chosen.contains(name)
-        };
+        let (begun, mut known) = (self.now(), self.known());
+        known.asking_since = Some(begun);
+        let looks_into = known.looks_into.clone();
+        let asked = Asked(known.turn, most_asked);
+        known.turn = known.turn.wrapping_add(most_asked);
+        drop(known);
         let mut ask = || {
             let mut client = link.take().map_or_else(|| self.connect(), Ok)?;
             let found = client.within(SHOWN, |client| {
-                let sample = Sample::take(client, &Patterns::default(), choose)?;
+                let sample = Sample::take(client, &Patterns::default(), asked)?;
                 let jobs = match &looks_into {
                     Some((tube, most)) => look(client, tube, *most)?,
                     None => Vec::new(),
@@ -211,14 +210,14 @@ impl Known {
     /// What is known of a server and its tubes after a short look, with the jobs of all
     /// tubes or of none.
     pub fn of(client: &mut Client, with_jobs: bool) -> Outcome<Known> {
-        let (begun, all) = (Instant::now(), Patterns::default());
-        let mut known = Known::default();
-        known.take(begun.elapsed(), Sample::once(client, &all, with_jobs)?);
+        let (begun, mut known) = (Instant::now(), Known::default());
+        let (all, asked) = (Patterns::default(), Asked::all_if(with_jobs));
+        known.take(begun.elapsed(), Sample::take(client, &all, asked)?);
         // Only a second sample shows whether a large tube grows, and whether its jobs are done.
         let wants_more = |tube: &Tube| is_large(tube.facts()) || tube.is_served();
         if known.tubes.values().any(wants_more) {
             thread::sleep(BETWEEN);
-            known.take(begun.elapsed(), Sample::once(client, &all, with_jobs)?);
+            known.take(begun.elapsed(), Sample::take(client, &all, asked)?);
         }
         Ok(known)
     }
@@ -234,17 +233,6 @@ impl Known {
     /// The tubes that exist.
     pub fn existing(&self) -> impl Iterator<Item = (&TubeName, &Tube)> {
         self.tubes.iter().filter(|(_, tube)| !tube.is_gone)
-    }
-
-    /// The tubes among these whose jobs are asked for: those whose turn it is.
-    fn choose(&mut self, tubes: &[(TubeName, Facts)], most: usize) -> HashSet<TubeName> {
-        let has_jobs = |facts: &Facts| facts.jobs_in(&[State::Ready, State::Reserved]) > 0;
-        let with_jobs = tubes.iter().filter(|(_, facts)| has_jobs(facts));
-        let busy: Vec<_> = with_jobs.map(|(name, _)| name).collect();
-        let turn = self.turn.checked_rem(busy.len()).unwrap_or(0);
-        self.turn = turn.saturating_add(most);
-        let chosen = busy.iter().cycle().skip(turn).take(most.min(busy.len()));
-        chosen.map(|name| (*name).clone()).collect()
     }
 
     /// Notes that nothing is known about this time.
