@@ -197,42 +197,28 @@ impl Sure {
     }
 }
 
-/// What each server has answered.
-pub type Answers<'a, T> = Vec<(&'a Server, T)>;
-
 impl Invocation {
-    /// Asks each server. One that fails does not hide the answers of the
-    /// others: the second result are the failures, to be shown after these.
-    pub fn ask_each<T: Send>(
+    /// Asks each server, prints what they answer, and returns it. If several are asked, JSON
+    /// is an object with their addresses, and each text comes under the name of its server.
+    /// One that fails does not hide the answers of the others: it is told after these.
+    pub fn show_each<T: Serialize + Send>(
         &self,
+        as_json: bool,
         ask: impl Fn(&mut Client) -> Outcome<T> + Sync,
-    ) -> Outcome<(Answers<'_, T>, Vec<Failure>)> {
-        let mut found = Vec::new();
-        let mut failures = Vec::new();
+        to_text: impl Fn(&T) -> String,
+    ) -> Outcome<Vec<T>> {
         let all = ask_all(&self.servers, |server| {
             ask(&mut self.connect_to(&server.address)?)
         });
+        let (mut output, is_one) = (Output::new(), self.servers.len() == 1);
+        let (mut found, mut failures) = (Vec::new(), Vec::new());
         for (server, answer) in self.servers.iter().zip(all) {
             match answer {
                 Ok(answer) => found.push((server, answer)),
-                Err(failure) if self.servers.len() == 1 => return Err(failure),
+                Err(failure) if is_one => return Err(failure),
                 Err(failure) => failures.push(server.of_it(failure)),
             }
         }
-        Ok((found, failures))
-    }
-
-    /// Prints what the servers have answered. If several were asked, JSON is an
-    /// object with their addresses, and each text comes under the name of its
-    /// server. The failures of others come last.
-    pub fn show<T: Serialize>(
-        &self,
-        as_json: bool,
-        found: &Answers<'_, T>,
-        failures: Vec<Failure>,
-        to_text: impl Fn(&T) -> String,
-    ) -> Outcome {
-        let (mut output, is_one) = (Output::new(), self.servers.len() == 1);
         match found.as_slice() {
             [] => {}
             [(_, only)] if is_one && as_json => output.json(only)?,
@@ -252,7 +238,8 @@ impl Invocation {
             }
         }
         output.sync()?;
-        last_of(failures)
+        last_of(failures)?;
+        Ok(found.into_iter().map(|(_, answer)| answer).collect())
     }
 
     /// A connection to the server; the first one, if there are several.

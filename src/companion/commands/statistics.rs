@@ -7,7 +7,7 @@ use crate::failure::{Failure, Outcome, Status};
 use crate::remote::address::warn_of;
 use crate::remote::client_list;
 use crate::remote::tubes::{column_of, stats_of};
-use crate::remote::{Column, Facts, Known, Pattern};
+use crate::remote::{Client, Column, Facts, Known, Pattern};
 use crate::text::{Output, complain, row};
 use crate::values::{Count, Parse, parse};
 use beanpole::protocol::{JobId, TubeName};
@@ -48,7 +48,7 @@ impl Run for Stats {
             [job, id] if job.text() == "job" => Some(word(id.text())?),
             _ => None,
         };
-        let (found, failures) = invocation.ask_each(|client| {
+        let ask = |client: &mut Client| {
             if let Some(id) = job {
                 let job = client.job(id)?.ok_or_else(|| Failure::no_job(id))?;
                 return Ok(Documents(vec![job.all]));
@@ -65,10 +65,11 @@ impl Run for Stats {
             })?;
             let all = stats_of(client, &patterns)?.into_iter();
             Ok(Documents(all.map(|(_, facts)| facts).collect()))
-        })?;
+        };
         let to_text =
             |Documents(all): &Documents| all.iter().map(lines).collect::<Vec<_>>().join("\n");
-        invocation.show(self.json, &found, failures, to_text)
+        invocation.show_each(self.json, ask, to_text)?;
+        Ok(Status::Done)
     }
 }
 
@@ -103,25 +104,23 @@ const COLUMNS: [Column; 10] = {
 impl Run for List {
     fn run(self, invocation: &Invocation) -> Outcome {
         let patterns = self.tubes.patterns();
-        let (mut found, failures) = invocation.ask_each(|client| {
-            if self.trouble {
+        let ask = |client: &mut Client| {
+            let mut tubes: Vec<Facts> = if self.trouble {
                 let known = Known::of(client, true)?.tubes.into_iter();
                 let wanted =
                     known.filter(|(name, tube)| patterns.mean(name) && tube.severity() > 0);
-                return Ok(wanted.map(|(_, tube)| tube.counted.facts).collect());
-            }
-            let all = stats_of(client, &patterns)?.into_iter();
-            Ok(all.map(|(_, facts)| facts).collect())
-        })?;
-        let any = found
-            .iter()
-            .any(|(_, tubes): &(_, Vec<_>)| !tubes.is_empty());
-        if let Some(sort) = self.sort {
-            for (_, tubes) in &mut found {
+                wanted.map(|(_, tube)| tube.counted.facts).collect()
+            } else {
+                let all = stats_of(client, &patterns)?.into_iter();
+                all.map(|(_, facts)| facts).collect()
+            };
+            if let Some(sort) = self.sort {
                 tubes.sort_by_cached_key(|facts| Reverse(figure(sort, facts)));
             }
-        }
-        invocation.show(self.json, &found, failures, |tubes| table(tubes))?;
+            Ok(tubes)
+        };
+        let found = invocation.show_each(self.json, ask, |tubes| table(tubes))?;
+        let any = found.iter().any(|tubes| !tubes.is_empty());
         if !any && !patterns.0.is_empty() && !self.trouble {
             complain!("there is no such tube");
         }

@@ -39,10 +39,9 @@ struct TubeTold {
 impl Run for Why {
     fn run(self, invocation: &Invocation) -> Outcome {
         let patterns = self.tubes.patterns();
-        let (found, failures) = invocation.ask_each(|client| ask(client, &patterns))?;
-        let is_well = found.iter().all(|(_, told)| told.is_well());
-        invocation.show(self.json, &found, failures, Told::text)?;
-        Ok(Status::done_if(is_well))
+        let ask = |client: &mut Client| ask(client, &patterns);
+        let told = invocation.show_each(self.json, ask, Told::text)?;
+        Ok(Status::done_if(told.iter().all(Told::is_well)))
     }
 }
 
