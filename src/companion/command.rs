@@ -228,13 +228,11 @@ impl Invocation {
                 output.json(&each.collect::<BTreeMap<_, _>>())?;
             }
             all => {
-                for (index, (server, answer)) in all.iter().enumerate() {
-                    let between = if index > 0 { "\n" } else { "" };
-                    if !is_one {
-                        output.line(format_args!("{between}{}", server.title()))?;
-                    }
-                    output.bytes(to_text(answer).as_bytes())?;
-                }
+                let texts = all.iter().map(|(server, answer)| match is_one {
+                    true => to_text(answer),
+                    false => format!("{}\n{}", server.title(), to_text(answer)),
+                });
+                output.bytes(texts.collect::<Vec<_>>().join("\n").as_bytes())?;
             }
         }
         output.sync()?;

@@ -371,19 +371,12 @@ fn parameters(query: &str) -> Vec<(String, String)> {
 /// replacement character; a `%` without two digits stands for itself.
 fn decoded(text: &str) -> String {
     let text = text.replace('+', " ");
-    let mut pieces = text.split('%');
-    let mut bytes = Vec::from(pieces.next().unwrap_or_default());
-    for piece in pieces {
-        match piece.get(..2).map(|code| u8::from_str_radix(code, 16)) {
-            Some(Ok(byte)) => {
-                bytes.push(byte);
-                bytes.extend_from_slice(&piece.as_bytes()[2..]);
-            }
-            _ => {
-                bytes.push(b'%');
-                bytes.extend_from_slice(piece.as_bytes());
-            }
-        }
+    let (mut bytes, mut at) = (Vec::new(), 0);
+    while let Some(&byte) = text.as_bytes().get(at) {
+        let code = text.get(at + 1..at + 3).filter(|_| byte == b'%');
+        let meant = code.and_then(|code| u8::from_str_radix(code, 16).ok());
+        bytes.push(meant.unwrap_or(byte));
+        at += if meant.is_some() { 3 } else { 1 };
     }
     String::from_utf8_lossy(&bytes).into_owned()
 }

@@ -4,7 +4,7 @@
 use crate::failure::{Failure, Outcome};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use signal_hook::flag;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::AtomicBool;
@@ -44,14 +44,13 @@ impl Calls {
     /// Whether a signal or a call has come since the last time this was asked.
     pub fn take(&self) -> bool {
         let mut taken = false;
-        loop {
-            match (&self.arrivals).read(&mut [0; 64]) {
-                Ok(0) => return taken,
-                Ok(_) => taken = true,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(_) => return taken,
-            }
+        while (&self.arrivals)
+            .read(&mut [0; 64])
+            .is_ok_and(|count| count > 0)
+        {
+            taken = true;
         }
+        taken
     }
 
     /// Waits for a signal or a call, at most until this time.

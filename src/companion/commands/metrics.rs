@@ -128,13 +128,9 @@ impl Exporter {
     /// The metrics, with a label for each server, and why servers gave none.
     fn text(&self, patience: Duration) -> (Vec<String>, Vec<Failure>) {
         let until = Instant::now() + patience;
-        let (mut all, mut failures) = (Vec::new(), Vec::new());
-        for told in ask_all(&self.servers, |server| self.ask(server, until)) {
-            let (told, failure) = told;
-            all.push(told);
-            failures.extend(failure);
-        }
-        (in_order(all), failures)
+        let all = ask_all(&self.servers, |server| self.ask(server, until));
+        let (told, failures): (Vec<_>, Vec<_>) = all.into_iter().unzip();
+        (in_order(told), failures.into_iter().flatten().collect())
     }
 
     /// The metrics of a server, and why it gives no others.
@@ -143,7 +139,7 @@ impl Exporter {
         let told_all = self.tell(server, until, &mut told);
         let failure = told_all.err().map(|failure| server.of_it(failure));
         if failure.is_some() {
-            told = Exposition::new(&server.title());
+            told.samples.clear();
         }
         let help = "Whether the server answers.";
         told.add("up", help, "", u8::from(failure.is_none()));

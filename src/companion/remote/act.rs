@@ -207,8 +207,8 @@ impl Work for WhenFree {
 /// batches. By default it shows nothing, and no signal ends it.
 #[derive(Default)]
 pub struct Task {
-    /// How many jobs are still to be done, if that is to be told.
-    pub left: u64,
+    /// How many jobs are in the batches to come.
+    left: u64,
     pub done: u64,
     /// To how many it could not be done.
     pub missing: usize,
@@ -242,7 +242,7 @@ impl Task {
         while !ids.is_empty() && !self.is_interrupted() {
             let now = ids.split_off(..work.at_once().min(ids.len()));
             let left = work.do_some(client, now.unwrap_or_default(), self)?;
-            self.left = self.left.saturating_sub(left.len() as u64);
+            self.left = ids.len() as u64;
             self.missing += left.len();
             if named {
                 complain_of_each(client, &left)?;
@@ -256,9 +256,8 @@ impl Task {
         self.interrupted.load(Ordering::SeqCst)
     }
 
-    /// Of the jobs that were left, notes that this many are done.
+    /// Notes that this many more jobs are done.
     pub fn add(&mut self, count: u64) {
-        self.left = self.left.saturating_sub(count);
         self.done += count;
         if let Some(progress) = &mut self.progress {
             progress.add(count);

@@ -98,7 +98,6 @@ impl Address {
             Address::Unix(path) => connect_unix(path, patience)?.into(),
             Address::Tcp { host, port } => {
                 let unknown = io::Error::new(ErrorKind::NotFound, "the name has no address");
-                let mut tried = Err(unknown);
                 let until = Instant::now() + patience;
                 let sockets = look_up(host, *port, patience).map_err(|error| {
                     match host.contains(['.', ':']) {
@@ -112,11 +111,9 @@ impl Address {
                 })?;
                 let left = until.saturating_duration_since(Instant::now());
                 let share = left.max(SHORTEST) / (sockets.len() as u32).max(1);
-                for socket in sockets {
-                    tried = TcpStream::connect_timeout(&socket, share);
-                    if tried.is_ok() {
-                        break;
-                    }
+                let mut tried = Err(unknown);
+                for socket in &sockets {
+                    tried = tried.or_else(|_| TcpStream::connect_timeout(socket, share));
                 }
                 tried.and_then(|stream| stream.set_nodelay(true).map(|()| stream))?
             }

@@ -306,7 +306,6 @@ impl Transfer {
                 (Reply::InsertedBefore(other, _), _) => {
                     complain!("job {old} stays: its unique key is taken there by job {other}");
                     self.stayed += 1;
-                    task.left = task.left.saturating_sub(1);
                 }
                 (_, Some(copy)) => copied.push((old, copy)),
                 _ => {}

@@ -83,12 +83,9 @@ pub fn screen(board: &Board, width: usize, height: usize) -> Vec<Line> {
 
 /// Everything at once, for an output that is not a terminal.
 pub fn printout(board: &Board, width: usize) -> Vec<String> {
-    let lines = [
-        head(board, width, usize::MAX),
-        page(board, width, usize::MAX),
-    ]
-    .concat();
-    lines.iter().map(|line| line.text(width, false)).collect()
+    let [head, page] = [head, page].map(|part| part(board, width, usize::MAX));
+    let lines = head.iter().chain(&page);
+    lines.map(|line| line.text(width, false)).collect()
 }
 
 /// How many rows of the table can be seen.
