@@ -380,10 +380,7 @@ impl Client {
 impl Client {
     /// Makes this the tube of `put`, `peek-ready` and `kick`.
     pub fn use_tube(&mut self, tube: &TubeName) -> Outcome<()> {
-        match self.call(format_args!("use {tube}"))? {
-            Reply::Using(_) => Ok(()),
-            other => Err(Failure::unexpected(format_args!("use {tube}"), &other)),
-        }
+        self.ask(format_args!("use {tube}"), Reply::done)
     }
 
     /// Makes `reserve` take jobs from these tubes and no others.
@@ -394,10 +391,7 @@ impl Client {
         if !tubes.contains(&default) {
             lines.push(format!("ignore {default}"));
         }
-        self.each(lines, String::clone, |_, line, reply| match reply {
-            Reply::Watching(_) => Ok(()),
-            other => Err(Failure::unexpected(line, &other)),
-        })
+        self.each(lines, String::clone, |_, line, reply| reply.done(line))
     }
 
     /// The statistics of the server, with those that only beanpoled has.

@@ -28,8 +28,6 @@ pub enum Reply {
     InsertedBefore(JobId, String),
     /// It answers `put`: the job exists, but is buried.
     Buried(JobId),
-    Using(String),
-    Watching(u64),
     Reserved(Job),
     Found(Job),
     /// A YAML document.
@@ -166,8 +164,8 @@ impl RawReply {
             }
             (["BURIED", _], _) => id.map(Reply::Buried),
             (["KICKED", _], _) => count.map(Reply::Kicked),
-            (["WATCHING", _], _) => count.map(Reply::Watching),
-            (["USING", tube], _) => Some(Reply::Using((*tube).into())),
+            (["WATCHING", _], _) => count.map(|_| Reply::Done("WATCHING")),
+            (["USING", _], _) => Some(Reply::Done("USING")),
             ([word], _) => {
                 let known = WORDS.iter().find(|(known, ..)| known == word);
                 known.map(|(word, kind, _)| kind(word))
@@ -193,6 +191,14 @@ pub fn number(digits: &[u8]) -> Option<u64> {
 
 /// What an answer says. It is a failure if it is none to what was `asked`.
 impl Reply {
+    /// The request is done.
+    pub fn done(self, asked: &str) -> Outcome<()> {
+        match self {
+            Reply::Done(_) => Ok(()),
+            other => Err(Failure::unexpected(asked, &other)),
+        }
+    }
+
     /// Whether the request is done.
     pub fn is_done(self, asked: &str) -> Outcome<bool> {
         match self {
@@ -257,8 +263,6 @@ impl fmt::Display for Reply {
             Reply::Inserted(id) => write!(f, "INSERTED {id}"),
             Reply::InsertedBefore(id, rest) => write!(f, "INSERTED {id} {rest}"),
             Reply::Buried(id) => write!(f, "BURIED {id}"),
-            Reply::Using(tube) => write!(f, "USING {tube}"),
-            Reply::Watching(count) => write!(f, "WATCHING {count}"),
             Reply::Reserved(job) => write!(f, "RESERVED {} {}", job.id, job.size),
             Reply::Found(job) => write!(f, "FOUND {} {}", job.id, job.size),
             Reply::Ok(document) => write!(f, "OK {}", document.len()),

@@ -60,9 +60,10 @@ fn next_ready<'a>(
     let mut next = HashMap::new();
     let line = |(_, line): &(_, String)| line.clone();
     client.each(lines, line, |(tube, _), line, reply| {
-        if !matches!(reply, Reply::Using(_)) {
-            next.extend(reply.job(line)?.map(|job| (tube, job.id)));
+        if line != "peek-ready" {
+            return reply.done(line);
         }
+        next.extend(reply.job(line)?.map(|job| (tube, job.id)));
         Ok(())
     })?;
     Ok(next)

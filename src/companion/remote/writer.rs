@@ -203,13 +203,12 @@ impl Writer {
                 client.queue_bytes(&job.body);
                 client.queue_bytes(b"\r\n");
             },
-            |(is_put, _), reply| match (is_put, reply) {
-                (true, reply) => {
-                    replies.push(reply);
-                    Ok(())
+            |(is_put, _), reply| {
+                if !is_put {
+                    return reply.done("use");
                 }
-                (false, Reply::Using(_)) => Ok(()),
-                (false, other) => Err(Failure::unexpected("use", &other)),
+                replies.push(reply);
+                Ok(())
             },
         )
     }
