@@ -209,13 +209,14 @@ impl Client {
     pub fn silent(&self) -> Failure {
         // What is left of a deadline has many digits.
         let patience = (self.patience.as_secs_f64() * 10.0).round() / 10.0;
-        let why = if self.received > 0 {
-            ""
-        } else {
-            // beanstalkd leaves those whom it cannot accept in the queue of the system.
-            ": it hangs, or has as many connections as it takes"
-        };
+        // beanstalkd leaves those whom it cannot accept in the queue of the system.
+        let why = self.if_unheard(": it hangs, or has as many connections as it takes");
         self.lost(format_args!("no reply within {patience} s{why}"))
+    }
+
+    /// This, if the server has not said anything yet.
+    fn if_unheard(&self, hint: &'static str) -> &'static str {
+        if self.received > 0 { "" } else { hint }
     }
 
     /// The meaning of this reply.
@@ -330,14 +331,8 @@ impl Client {
 
     /// The failure that says that the server has ended the connection.
     fn ended(&self, reason: impl fmt::Display) -> Failure {
-        if self.received > 0 {
-            self.lost(reason)
-        } else {
-            self.lost(format_args!(
-                "{}: perhaps it has as many connections as it takes",
-                plain(reason)
-            ))
-        }
+        let why = self.if_unheard(": perhaps it has as many connections as it takes");
+        self.lost(format_args!("{}{why}", plain(reason)))
     }
 
     fn lost(&self, reason: impl fmt::Display) -> Failure {

@@ -52,16 +52,13 @@ impl Scope {
     /// has room for them. The jobs in the reply are checked in any case.
     pub fn line(&self, from: JobId, most: usize) -> String {
         let all = format!("list-jobs {from} {most}");
-        let narrow = match (self.tubes.as_slice(), self.states.as_slice()) {
-            ([tube], [state]) => format!("{all} {tube} {}", state.name()),
-            ([tube], _) => format!("{all} {tube}"),
-            _ => return all,
+        let named = match (self.tubes.as_slice(), self.states.as_slice()) {
+            ([tube], [state]) => format!(" {tube} {}", state.name()),
+            ([tube], _) => format!(" {tube}"),
+            _ => String::new(),
         };
-        if narrow.len() + 2 <= MAX_LINE {
-            narrow
-        } else {
-            all
-        }
+        let has_room = all.len() + named.len() + 2 <= MAX_LINE;
+        if has_room { all + &named } else { all }
     }
 
     /// The jobs of it among those that one request shows from this id on, at most `most`, and
