@@ -2,7 +2,7 @@
 
 use crate::failure::plain;
 use crate::text::output::complain;
-use beanpole::binlog::storage::{File, Source, Storage};
+use beanpole::binlog::storage::{File, Source};
 use beanpole::binlog::{Error, lock};
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -10,41 +10,34 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A directory that no server uses as long as this value lives.
-pub struct Directory {
-    path: PathBuf,
-    /// Has the lock. `None` where nobody can write, or no server was yet.
-    _lock: Option<Arc<dyn Storage>>,
-}
-
-impl Directory {
-    /// Locks a directory. Where not even a file can be made for that, no server can use it;
-    /// and where there is no file `lock`, none uses it. We make none there: it would be in
-    /// the way of a server that runs as another user.
-    pub fn open(path: &Path) -> Result<Directory, Error> {
-        use io::ErrorKind::{NotADirectory, NotFound};
-        let is_unused = path.is_dir() && !path.join("lock").exists();
-        let lock = match (!is_unused).then(|| lock(path, false)).transpose() {
-            Ok(lock) => lock.map(|(storage, _)| storage),
-            Err(Error::Io(kind, why)) if !matches!(kind, NotFound | NotADirectory) => {
-                if kind != io::ErrorKind::ReadOnlyFilesystem {
-                    complain!("it is read without a lock: {}", plain(why));
-                }
-                None
+/// Locks a directory: no server uses it as long as the result lives. Where not even a file
+/// can be made for that, no server can use it; and where there is no file `lock`, none uses
+/// it. We make none there: it would be in the way of a server that runs as another user.
+pub fn open(path: &Path) -> Result<Arc<dyn Source>, Error> {
+    use io::ErrorKind::{NotADirectory, NotFound};
+    let unlocked = || Ok(Arc::new(Unlocked(path.to_owned())) as Arc<dyn Source>);
+    if path.is_dir() && !path.join("lock").exists() {
+        return unlocked();
+    }
+    match lock(path, false) {
+        Ok((storage, _)) => Ok(storage),
+        Err(Error::Io(kind, why)) if !matches!(kind, NotFound | NotADirectory) => {
+            if kind != io::ErrorKind::ReadOnlyFilesystem {
+                complain!("it is read without a lock: {}", plain(why));
             }
-            Err(error) => return Err(error),
-        };
-        Ok(Directory {
-            path: path.to_owned(),
-            _lock: lock,
-        })
+            unlocked()
+        }
+        Err(error) => Err(error),
     }
 }
 
-impl Source for Directory {
+/// A directory that no server can use or uses.
+struct Unlocked(PathBuf);
+
+impl Source for Unlocked {
     fn list(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
-        for entry in fs::read_dir(&self.path)? {
+        for entry in fs::read_dir(&self.0)? {
             names.extend(entry?.file_name().into_string());
         }
         Ok(names)
@@ -54,7 +47,7 @@ impl Source for Directory {
         // Opening a pipe would wait for its other end.
         let mut opening = OpenOptions::new();
         let options = opening.read(true).custom_flags(nix::libc::O_NONBLOCK);
-        let file = options.open(self.path.join(name))?;
+        let file = options.open(self.0.join(name))?;
         if file.metadata()?.is_file() {
             Ok(Arc::new(file))
         } else {

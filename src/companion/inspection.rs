@@ -5,7 +5,7 @@
 //! continues after it: the checksum of a frame depends on its place, so a frame whose
 //! checksum is right was written at that very place.
 
-use crate::directory::Directory;
+use crate::directory;
 use crate::failure::plain;
 use beanpole::binlog::Error;
 use beanpole::binlog::format::{HEADER_LEN, Record, segment_name};
@@ -62,7 +62,7 @@ type Tell<'a> = dyn FnMut(Finding) + 'a;
 impl Inspection {
     /// Locks a directory and reads which files it has.
     pub fn of(path: &Path) -> Result<Inspection, Error> {
-        let storage: Arc<dyn Source> = Arc::new(Directory::open(path)?);
+        let storage = directory::open(path)?;
         Ok(Inspection {
             path: path.to_owned(),
             survey: Survey::of(storage.clone())?,
