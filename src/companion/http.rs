@@ -186,22 +186,17 @@ impl<'a> Link<'a> {
 
     /// Sends such a line. A failure says that nobody waits for the answer any more.
     pub fn send(&mut self, line: &str) -> io::Result<()> {
-        let head = match std::mem::replace(&mut self.has_begun, true) {
-            true => String::new(),
-            false => head_of(200, "application/json", ""),
-        };
+        let head = self.head(200, "application/json", "");
         self.stream.write_all(format!("{head}{line}\n").as_bytes())
     }
 
     /// Sends the answer, without its body if only its head was asked for, and waits until the
     /// other side has closed the connection.
-    fn end(self, answer: &Answer, is_head: bool) -> io::Result<()> {
-        let (mut stream, status, kind) = (self.stream, answer.status, answer.kind);
+    fn end(mut self, answer: &Answer, is_head: bool) -> io::Result<()> {
         let length: usize = answer.body.iter().map(String::len).sum();
-        let head = match self.has_begun {
-            true => String::new(),
-            false => head_of(status, kind, &format!("Content-Length: {length}\r\n")),
-        };
+        let length = format!("Content-Length: {length}\r\n");
+        let head = self.head(answer.status, answer.kind, &length);
+        let mut stream = self.stream;
         let body = answer.body.iter().filter(|_| !is_head);
         let pieces = body.flat_map(|text| text.as_bytes().chunks(PIECE));
         let until = Instant::now() + ENOUGH;
@@ -215,6 +210,17 @@ impl<'a> Link<'a> {
         // the connection, and the client would lose the answer.
         stream.shutdown(Shutdown::Write)?;
         io::copy(&mut stream, &mut io::sink()).map(drop)
+    }
+
+    /// The head of the answer, unless it has gone.
+    fn head(&mut self, status: u16, kind: &str, length: &str) -> String {
+        match std::mem::replace(&mut self.has_begun, true) {
+            true => String::new(),
+            false => format!(
+                "HTTP/1.1 {status} \r\nContent-Type: {kind}\r\n{length}{SAFETY}\
+                 Connection: close\r\n\r\n"
+            ),
+        }
     }
 }
 
@@ -379,13 +385,6 @@ fn decoded(text: &str) -> String {
         at += if meant.is_some() { 3 } else { 1 };
     }
     String::from_utf8_lossy(&bytes).into_owned()
-}
-
-fn head_of(status: u16, kind: &str, length: &str) -> String {
-    format!(
-        "HTTP/1.1 {status} \r\nContent-Type: {kind}\r\n{length}{SAFETY}\
-         Connection: close\r\n\r\n"
-    )
 }
 
 #[cfg(test)]
