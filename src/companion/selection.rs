@@ -265,11 +265,13 @@ impl Found {
         let outcome = task.carry_out(work, &mut self.client, &self.ids, named, |_| Ok(()));
         // A job of a tube may have been deleted since it was found.
         let all = work.conclude() && (task.missing == 0 || !named);
-        let (done, interrupted) = task.end();
+        let done = task.progress.done;
+        // Its line goes before another comes.
+        drop(task);
         if !named || W::COUNTS {
             print(format!("{done}\n"))?;
         }
-        outcome.and(interrupted)?;
+        outcome?;
         Ok(if all { self.status } else { Status::No })
     }
 }

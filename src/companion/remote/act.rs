@@ -198,7 +198,7 @@ impl Work for WhenFree {
             left = act.to(client, &left)?;
         }
         gone.extend(left);
-        task.add((ids.len() - gone.len()) as u64);
+        task.progress.add((ids.len() - gone.len()) as u64);
         Ok(gone)
     }
 }
@@ -207,24 +207,20 @@ impl Work for WhenFree {
 /// batches. By default it shows nothing, and no signal ends it.
 #[derive(Default)]
 pub struct Task {
-    /// How many jobs are in the batches to come.
-    left: u64,
-    pub done: u64,
-    /// To how many it could not be done.
+    pub progress: Progress,
+    /// To how many jobs it could not be done.
     pub missing: usize,
-    progress: Option<Progress>,
     /// Whether a signal asked us to stop: it takes effect when a batch is done.
     interrupted: Arc<AtomicBool>,
 }
 
 impl Task {
-    /// Work on up to `left` jobs, with its progress.
-    pub fn new(what: &'static str, left: u64) -> Outcome<Task> {
+    /// Work on so many jobs, with its progress.
+    pub fn new(what: &'static str, jobs: u64) -> Outcome<Task> {
         Ok(Task {
-            progress: Some(Progress::new(what, Some(left))),
+            progress: Progress::new(what, Some(jobs)),
             interrupted: interrupts()?,
-            left,
-            ..Task::default()
+            missing: 0,
         })
     }
 
@@ -235,47 +231,27 @@ impl Task {
         &mut self,
         work: &mut impl Work,
         client: &mut Client,
-        mut ids: &[JobId],
+        mut rest: &[JobId],
         named: bool,
         mut hear: impl FnMut(u64) -> Outcome<()>,
     ) -> Outcome<()> {
-        while !ids.is_empty() && !self.is_interrupted() {
-            let now = ids.split_off(..work.at_once().min(ids.len()));
+        while !rest.is_empty() {
+            let done = self.progress.done;
+            if self.interrupted.load(Ordering::SeqCst) {
+                return Err(Failure::Interrupted(format!(
+                    "interrupted: {done} of {} jobs are done, the others are as they were",
+                    done + rest.len() as u64
+                )));
+            }
+            let now = rest.split_off(..work.at_once().min(rest.len()));
             let left = work.do_some(client, now.unwrap_or_default(), self)?;
-            self.left = ids.len() as u64;
             self.missing += left.len();
             if named {
                 complain_of_each(client, &left)?;
             }
-            hear(self.done)?;
+            hear(self.progress.done)?;
         }
         Ok(())
-    }
-
-    fn is_interrupted(&self) -> bool {
-        self.interrupted.load(Ordering::SeqCst)
-    }
-
-    /// Notes that this many more jobs are done.
-    pub fn add(&mut self, count: u64) {
-        self.done += count;
-        if let Some(progress) = &mut self.progress {
-            progress.add(count);
-        }
-    }
-
-    /// Clears the progress. Returns how many jobs are done, and the failure if a
-    /// signal has ended the work.
-    pub fn end(self) -> (u64, Outcome<()>) {
-        let (done, total) = (self.done, self.done + self.left);
-        let interrupted = if self.left > 0 && self.is_interrupted() {
-            Err(Failure::Interrupted(format!(
-                "interrupted: {done} of {total} jobs are done, the others are as they were"
-            )))
-        } else {
-            Ok(())
-        };
-        (done, interrupted)
     }
 }
 

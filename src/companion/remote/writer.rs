@@ -134,9 +134,8 @@ impl Writer {
                 .iter()
                 .filter(|reply| !matches!(reply, Reply::InsertedBefore(..)));
             let unwanted: Vec<_> = ours.filter_map(id).collect();
-            if outcome.is_ok() {
-                outcome = Act::Delete.to(&mut self.client, &unwanted).map(drop);
-            }
+            let delete = |()| Act::Delete.to(&mut self.client, &unwanted).map(drop);
+            outcome = outcome.and_then(delete);
         } else if outcome.is_err() && batch[replies.len()..].iter().any(|job| job.buried) {
             outcome = outcome.map_err(|failure| {
                 failure.with(format_args!(
@@ -313,7 +312,7 @@ impl Transfer {
         if self.moves {
             self.delete(client, &mut copied)?;
         }
-        task.add(copied.len() as u64);
+        task.progress.add(copied.len() as u64);
         let address = &self.writer.client.address;
         outcome.map_err(|failure| match (&ids[replies.len()..], failure) {
             ([], failure) => failure,

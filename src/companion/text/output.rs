@@ -252,11 +252,12 @@ pub fn confirm(question: impl fmt::Display) -> Outcome<bool> {
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
-/// A line of progress on standard error, if that is a terminal.
+/// A line of progress on standard error, if that is a terminal. By default there is none.
+#[derive(Default)]
 pub struct Progress {
     what: &'static str,
     total: Option<u64>,
-    done: u64,
+    pub done: u64,
     /// When to draw it next; `None` if there is no terminal to draw it on.
     next: Option<Instant>,
 }

@@ -268,7 +268,8 @@ fn act_on_all(
     let (ids, _) = finder::all(client, &scope, most as usize)?;
     let mut task = Task::default();
     let outcome = task.carry_out(work, client, &ids, false, hear);
-    let said = format!("{done} {} of {tube}{there}", counted(task.done, "job"));
+    let jobs = counted(task.progress.done, "job");
+    let said = format!("{done} {jobs} of {tube}{there}");
     outcome.map_err(|failure| failure.about(&said))?;
     Ok(said)
 }
