@@ -24,9 +24,7 @@ use std::time::{Duration, Instant};
 /// A request.
 #[derive(Debug, Default)]
 pub struct Request {
-    /// `HEAD` is told as `GET`: it differs only in what is written.
     pub method: String,
-    pub is_head: bool,
     /// The path, as it was sent.
     pub path: String,
     /// The names and values after the `?`, decoded.
@@ -109,6 +107,11 @@ impl Request {
         number.is_ok() || is("localhost") || hosts.iter().any(|own| is(own))
     }
 
+    /// Whether it asks for something, and changes nothing.
+    pub fn is_question(&self) -> bool {
+        matches!(self.method.as_str(), "GET" | "HEAD")
+    }
+
     /// The size of the body, if the request is for one of these hosts and its body has up
     /// to `most` bytes. Without bodies, nothing can be changed.
     fn admit(&self, hosts: &[String], most: usize) -> Result<usize, Answer> {
@@ -117,7 +120,7 @@ impl Request {
             return Err(Answer::refusal(403, reason));
         }
         let size = self.size_of_body()?;
-        if most == 0 && (self.method != "GET" || size > 0) {
+        if most == 0 && (!self.is_question() || size > 0) {
             let reason = "only GET and HEAD are known here, without a body";
             return Err(Answer::refusal(405, reason));
         }
@@ -258,7 +261,8 @@ pub fn serve(
         match read_request(stream, &hosts, most) {
             Ok(request) => {
                 let answer = site(&request, &mut link);
-                link.end(&answer.unwrap_or_else(|refusal| refusal), request.is_head)
+                let is_head = request.method == "HEAD";
+                link.end(&answer.unwrap_or_else(|refusal| refusal), is_head)
             }
             Err(Some(refusal)) => link.end(&refusal, false),
             Err(None) => Ok(()),
@@ -353,10 +357,8 @@ fn head(bytes: &[u8]) -> Result<Option<Request>, Answer> {
         (header.name.to_ascii_lowercase(), value)
     };
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
-    let method = parsed.method.unwrap_or_default();
     Ok(Some(Request {
-        method: method.replace("HEAD", "GET"),
-        is_head: method == "HEAD",
+        method: parsed.method.unwrap_or_default().into(),
         path: path.into(),
         parameters: parameters(query),
         headers: parsed.headers.iter().map(header).collect(),

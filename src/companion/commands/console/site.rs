@@ -190,14 +190,11 @@ impl Console {
     /// The answer to a request; what is told before it goes over the link.
     pub fn answer(&self, request: &Request, link: &mut Link) -> Result<Answer, Answer> {
         let path = request.path.as_str();
-        let is_change = match request.method.as_str() {
-            "GET" => false,
-            "POST" => true,
-            _ => {
-                let reason = "only GET, HEAD and POST are known here";
-                return Err(Answer::refusal(405, reason));
-            }
-        };
+        let is_change = !request.is_question();
+        if is_change && request.method != "POST" {
+            let reason = "only GET, HEAD and POST are known here";
+            return Err(Answer::refusal(405, reason));
+        }
         let file = FILES.iter().find(|(known, ..)| *known == path);
         if let Some((_, kind, text)) = file.filter(|_| !is_change) {
             return Ok(Answer::ok(kind, *text));
@@ -272,9 +269,9 @@ impl Console {
             return Err(Answer::refusal(503, reason));
         }
         let mut client = server.connect()?;
-        Ok(match request.method.as_str() {
-            "GET" => client.within(LONGEST as u64, |client| ask(client, server))?,
-            _ => ask(&mut client, server)?,
+        Ok(match request.is_question() {
+            true => client.within(LONGEST as u64, |client| ask(client, server))?,
+            false => ask(&mut client, server)?,
         })
     }
 
@@ -408,7 +405,6 @@ mod tests {
                 .collect(),
             headers: headers.iter().map(owned).collect(),
             body: "1".into(),
-            ..Request::default()
         }
     }
 
