@@ -27,10 +27,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 
 /// A running command. If it is dropped before it has ended, everything in its
 /// group is killed.
-pub struct Process {
-    child: Child,
-    reaped: bool,
-}
+pub struct Process(Child);
 
 impl Process {
     /// Starts the command with this body and these variables.
@@ -47,16 +44,15 @@ impl Process {
                 .args(&command[1..])
                 .envs(variables)
                 .stdin(Stdio::from(input)),
-        )?;
-        let reaped = false;
-        Ok(Process { child, reaped })
+        );
+        child.map(Process)
     }
 
     /// Whether the command has ended. It is not reaped here, so that no other
     /// process can get its number.
     pub fn has_ended(&self) -> io::Result<bool> {
         let flags = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        match waitid(WaitId::Pid(Pid::from_child(&self.child)), flags) {
+        match waitid(WaitId::Pid(Pid::from_child(&self.0)), flags) {
             Ok(None) | Err(Errno::INTR) => Ok(false),
             Ok(Some(_)) => Ok(true),
             Err(errno) => Err(errno.into()),
@@ -66,21 +62,21 @@ impl Process {
     /// Sends this signal to the command and to everything that it started.
     pub fn signal(&self, signal: Signal) {
         // Its group has its number. It may have ended by itself.
-        let _ = kill_process_group(Pid::from_child(&self.child), signal);
+        let _ = kill_process_group(Pid::from_child(&self.0), signal);
     }
 
     /// Waits until the command has ended, and returns how.
     pub fn status(mut self) -> io::Result<ExitStatus> {
-        self.reaped = true;
-        self.child.wait()
+        self.0.wait()
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
-        if !self.reaped {
+        // One that was waited for is known to have ended.
+        if !matches!(self.0.try_wait(), Ok(Some(_))) {
             self.signal(Signal::KILL);
-            let _ = self.child.wait();
+            let _ = self.0.wait();
         }
     }
 }
