@@ -159,11 +159,11 @@ pub static TABLE: [Kind; 11] = [
         seen: |tube| tube.growth.filter(|_| is_large(tube.facts())),
         least: 6,
         words: |_, rate| {
-            let [rate, _, unit] = in_time(rate);
+            let (rate, _, unit) = in_time(rate);
             format!("grows by {rate}/{unit}")
         },
         said: |look, rate| {
-            let [rate, unit, _] = in_time(rate);
+            let (rate, unit, _) = in_time(rate);
             format!("It grows by {rate} jobs a {unit}; {}.", look.from)
         },
     },
@@ -272,12 +272,11 @@ fn suspect(tube: &Tube) -> JobId {
 }
 
 /// Jobs in a minute as a number in a second or a minute, with the unit in words and short.
-fn in_time(rate: u64) -> [String; 3] {
-    let (rate, unit, short) = match rate {
+fn in_time(rate: u64) -> (u64, &'static str, &'static str) {
+    match rate {
         ..60 => (rate, "minute", "min"),
         _ => (rate / 60, "second", "s"),
-    };
-    [rate.to_string(), unit.into(), short.into()]
+    }
 }
 
 /// Whether a tube has as many jobs as it may have.

@@ -10,9 +10,12 @@ use beanpole::protocol::{JobId, TubeName};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use std::collections::HashMap;
 
+/// A tube with its statistics.
+pub type TubeFacts = (TubeName, Facts);
+
 /// The tubes that exist and are meant, in the order of their names, each with its
 /// statistics: a server lists many with one request, or is asked for each.
-pub fn stats_of(client: &mut Client, tubes: &Patterns) -> Outcome<Vec<(TubeName, Facts)>> {
+pub fn stats_of(client: &mut Client, tubes: &Patterns) -> Outcome<Vec<TubeFacts>> {
     let mut found = Vec::new();
     client.within(0, |client| {
         each_of(client, tubes, |_, some| {
@@ -28,7 +31,7 @@ pub fn stats_of(client: &mut Client, tubes: &Patterns) -> Outcome<Vec<(TubeName,
 fn each_of(
     client: &mut Client,
     tubes: &Patterns,
-    mut each: impl FnMut(&mut Client, Vec<(TubeName, Facts)>) -> Outcome<()>,
+    mut each: impl FnMut(&mut Client, Vec<TubeFacts>) -> Outcome<()>,
 ) -> Outcome<()> {
     let meant = |facts: Facts| {
         let name = TubeName::parse(facts.text("name").as_bytes())?;
@@ -105,7 +108,7 @@ pub fn is_large(tube: &Facts) -> bool {
 
 /// How many connections have never asked for a job, as far as these tubes make a difference:
 /// one at least, ours.
-fn idle(client: &mut Client, server: &Facts, tubes: &[(TubeName, Facts)]) -> Outcome<u64> {
+fn idle(client: &mut Client, server: &Facts, tubes: &[TubeFacts]) -> Outcome<u64> {
     let [all, _, workers, _] = server.connections();
     let is_watched =
         |facts: &Facts| facts.text("name") == "default" && facts.others("current-watching") > 0;
@@ -137,7 +140,7 @@ impl Asked {
 pub struct Sample {
     pub server: Facts,
     /// The tubes in the order of their names.
-    pub tubes: Vec<(TubeName, Facts)>,
+    pub tubes: Vec<TubeFacts>,
     /// How many connections have never asked for a job, where that was counted.
     pub idle: u64,
     /// Some ready and reserved jobs of the tubes whose jobs were asked for; of a server that
@@ -174,15 +177,14 @@ impl Sample {
     fn of(
         client: &mut Client,
         server: Facts,
-        tubes: Vec<(TubeName, Facts)>,
+        tubes: Vec<TubeFacts>,
         Asked(from, most): Asked,
     ) -> Outcome<Sample> {
         let idle = idle(client, &server, &tubes)?;
         let has = |facts: &Facts, state| facts.jobs_in(&[state]) > 0;
         // Where nothing was reserved, no job fails. A server that tells this tells the ages, too.
-        let is_busy = |(_, facts): &&(TubeName, Facts)| {
-            facts.get("total-reserves") != Some("0")
-                && STATES.iter().any(|state| has(facts, *state))
+        let is_busy = |(_, facts): &&TubeFacts| {
+            facts.get("total-reserves") != Some("0") && facts.jobs_in(&STATES) > 0
         };
         let busy: Vec<_> = tubes.iter().filter(is_busy).collect();
         let turn = from.checked_rem(busy.len()).unwrap_or(0);

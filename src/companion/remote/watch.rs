@@ -5,11 +5,11 @@ use crate::failure::{Failure, Outcome};
 use crate::remote::curves::{Curves, SPANS, Slots};
 use crate::remote::finder::{bodies, near};
 use crate::remote::trouble::{OFTEN, Trouble, failures};
-use crate::remote::tubes::{Asked, Each, RATES, counters, growth, is_large};
+use crate::remote::tubes::{Asked, Each, RATES, TubeFacts, counters, growth, is_large};
 use crate::remote::{Client, Column, Facts, Job, JobFacts, Patterns, Sample, Server, State};
 use beanpole::protocol::TubeName;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
@@ -257,26 +257,18 @@ impl Known {
         self.server.note(since, sample.server);
         self.server.draw(at, since);
         self.note_tubes(at, since, sample.tubes, sample.idle);
-        let mut looked: HashMap<_, Vec<_>> = HashMap::new();
-        for job in &sample.jobs {
-            looked.entry(&job.tube).or_default().push(job);
-        }
-        for (name, tube) in &mut self.tubes {
-            // Those of many tubes take turns.
-            if let Some(jobs) = looked.remove(name) {
-                tube.look_at(jobs.into_iter());
+        // Those of many tubes take turns.
+        for jobs in sample.jobs.chunk_by(|one, next| one.tube == next.tube) {
+            if let Some(tube) = self.tubes.get_mut(&jobs[0].tube) {
+                tube.look_at(jobs.iter());
             }
+        }
+        for tube in self.tubes.values_mut() {
             tube.troubles = Trouble::of(tube);
         }
     }
 
-    fn note_tubes(
-        &mut self,
-        at: Duration,
-        since: Option<f64>,
-        tubes: Vec<(TubeName, Facts)>,
-        idle: u64,
-    ) {
+    fn note_tubes(&mut self, at: Duration, since: Option<f64>, tubes: Vec<TubeFacts>, idle: u64) {
         let mut old = std::mem::take(&mut self.tubes);
         let has_curves = |tube: &Tube| tube.counted.curves.is_some();
         let mut curves = old.values().filter(|tube| has_curves(tube)).count();
