@@ -18,6 +18,7 @@ use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, UnixAddr, connect, setsockopt, socket, sockopt,
 };
 use nix::sys::time::{TimeVal, TimeValLike};
+use std::collections::HashSet;
 use std::fmt;
 use std::io::{self, ErrorKind, IsTerminal};
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
@@ -260,7 +261,7 @@ fn named(is_meant: impl Fn(&str) -> bool) -> Result<Vec<Server>, String> {
         Some(path) => vec![path.clone()],
         None => own().into_iter().chain([COMMON_FILE.into()]).collect(),
     };
-    let mut found: Vec<Server> = Vec::new();
+    let (mut found, mut known) = (Vec::new(), HashSet::new());
     for path in files {
         let shown = path.display();
         let contents = match std::fs::read_to_string(&path) {
@@ -276,13 +277,8 @@ fn named(is_meant: impl Fn(&str) -> bool) -> Result<Vec<Server>, String> {
         };
         for (number, line) in (1..).zip(contents.lines()) {
             let mut words = line.split('#').next().unwrap_or("").split_whitespace();
-            let Some(name) = words.next().filter(|name| is_meant(name)) else {
-                continue;
-            };
-            if !found
-                .iter()
-                .any(|known| known.name.as_deref() == Some(name))
-            {
+            let is_new = |name: &&str| is_meant(name) && known.insert(name.to_string());
+            if let Some(name) = words.next().filter(is_new) {
                 let wrong = |reason| format!("{shown} line {number}: {reason}");
                 found.push(Server::read(name, words).map_err(wrong)?);
             }
