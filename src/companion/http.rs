@@ -370,9 +370,8 @@ fn head(bytes: &[u8]) -> Result<Option<Request>, Answer> {
 fn parameters(query: &str) -> Vec<(String, String)> {
     let parts = query.split('&').filter(|pair| !pair.is_empty());
     let pairs = parts.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
-    pairs
-        .map(|(name, value)| (decoded(name), decoded(value)))
-        .collect()
+    let pairs = pairs.map(|(name, value)| (decoded(name), decoded(value)));
+    pairs.collect()
 }
 
 /// A part of a query without its codes. What is not UTF-8 becomes the

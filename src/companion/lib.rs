@@ -161,9 +161,8 @@ fn run_named(arguments: &[OsString]) -> Outcome {
     let Some((name, matches)) = before.subcommand() else {
         return Failure::usage("which command?");
     };
-    let command = commands()
-        .find(|command| command.name == name)
-        .expect("clap knows no others");
+    let is_named = |command: &&Entry| command.name == name;
+    let command = commands().find(is_named).expect("clap knows no others");
     let named = matches.get_many::<Servers>("servers").into_iter().flatten();
     let mut servers: Vec<Server> = named.flat_map(|Servers(some)| some).cloned().collect();
     // A command with another --timeout has none of these.

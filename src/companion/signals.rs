@@ -44,10 +44,7 @@ impl Calls {
     /// Whether a signal or a call has come since the last time this was asked.
     pub fn take(&self) -> bool {
         let mut taken = false;
-        while (&self.arrivals)
-            .read(&mut [0; 64])
-            .is_ok_and(|count| count > 0)
-        {
+        while matches!((&self.arrivals).read(&mut [0; 64]), Ok(1..)) {
             taken = true;
         }
         taken
@@ -111,10 +108,8 @@ fn end_if(is_set: bool, status: i32) -> Outcome<Arc<AtomicBool>> {
 /// whether it can be read. It may return earlier, so the caller has to check
 /// what has happened.
 pub fn wait_for(readable: &[BorrowedFd<'_>], until: Option<Instant>) -> Vec<bool> {
-    let mut fds: Vec<_> = readable
-        .iter()
-        .map(|&fd| PollFd::new(fd, PollFlags::POLLIN))
-        .collect();
+    let fds = readable.iter();
+    let mut fds: Vec<_> = fds.map(|&fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
     // After an error the caller checks as well; an error does not last.
     let _ = poll(&mut fds, timeout_until(until));
     fds.iter().map(|fd| fd.any() == Some(true)).collect()

@@ -455,13 +455,13 @@ impl Client {
 pub fn ask_all<S: Sync, T: Send>(servers: &[S], ask: impl Fn(&S) -> T + Sync) -> Vec<T> {
     let ask = &ask;
     thread::scope(|scope| {
-        let asking: Vec<_> = servers
+        let asking = servers
             .iter()
-            .map(|server| scope.spawn(move || ask(server)))
-            .collect();
-        let answers = asking.into_iter();
+            .map(|server| scope.spawn(move || ask(server)));
+        let asking: Vec<_> = asking.collect();
+        let answers = asking.into_iter().map(|asked| asked.join());
         answers
-            .map(|asked| asked.join().expect("a question does not panic"))
+            .map(|answer| answer.expect("a question does not panic"))
             .collect()
     })
 }

@@ -274,9 +274,8 @@ impl JobFacts {
                 _ => {}
             }
         }
-        JobFacts::read(facts)
-            .ok()?
-            .filter(|_| told.len() == keys.len())
+        let job = JobFacts::read(facts).ok()?;
+        job.filter(|_| told.len() == keys.len())
     }
 
     /// The job in this dictionary. `None` if it is in a state that the protocol

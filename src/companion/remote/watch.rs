@@ -239,9 +239,8 @@ impl Known {
     fn gap(&mut self, at: Duration) {
         self.sampled = None;
         self.server.gap(at);
-        self.tubes
-            .values_mut()
-            .for_each(|tube| tube.counted.gap(at));
+        let tubes = self.tubes.values_mut();
+        tubes.for_each(|tube| tube.counted.gap(at));
     }
 
     /// Takes over a sample.
@@ -477,10 +476,8 @@ pub fn sorted<'a>(
 ) -> Vec<(usize, &'a TubeName, &'a Tube)> {
     let mut rows = Vec::new();
     for (server, known) in known.iter().enumerate() {
-        let tubes = known
-            .existing()
-            .filter(|(name, tube)| wanted(server, name, tube));
-        rows.extend(tubes.map(|(name, tube)| (server, name, tube)));
+        let tubes = known.existing().map(|(name, tube)| (server, name, tube));
+        rows.extend(tubes.filter(|(server, name, tube)| wanted(*server, name, tube)));
     }
     // Rates are compared by their thousandths.
     let figure = |tube: &Tube| by.and_then(|column| tube.figure(column)).unwrap_or(-1.0);

@@ -256,9 +256,8 @@ impl Work for Transfer {
             _ => format!("peek {}", job.id),
         };
         let found = client.all(there, line, Reply::job)?.into_iter();
-        let jobs: Vec<_> = found
-            .filter_map(|(job, found)| Some((job, found?.body)))
-            .collect();
+        let jobs = found.filter_map(|(job, found)| Some((job, found?.body)));
+        let jobs: Vec<_> = jobs.collect();
         let held: HashSet<JobId> = jobs.iter().map(|(job, _)| job.id).collect();
         self.carry(client, jobs, task)?;
         let left = ids.iter().copied().filter(|id| !held.contains(id));

@@ -59,10 +59,8 @@ impl Formatter for Line {
     ) -> io::Result<()> {
         for (piece, last) in pieces(text, disturbs) {
             to.write_all(piece.as_bytes())?;
-            for unit in last
-                .iter()
-                .flat_map(|last| last.encode_utf16(&mut [0; 2]).to_vec())
-            {
+            let units = last.map(|last| last.encode_utf16(&mut [0; 2]).to_vec());
+            for unit in units.into_iter().flatten() {
                 write!(to, "\\u{unit:04x}")?;
             }
         }

@@ -2,9 +2,10 @@
 //! mode back.
 
 use crate::failure::{Failure, Outcome};
+use crate::text::print;
 use nix::sys::signal::{Signal, raise};
 use rustix::termios::{self, OptionalActions, Termios};
-use std::io::{self, Write};
+use std::io;
 
 /// Standard input and output as a terminal in raw mode. When this is dropped,
 /// the terminal gets its old mode back.
@@ -71,11 +72,7 @@ impl Terminal {
 
     /// Writes this text at once.
     pub fn write(&self, text: &str) -> Outcome<()> {
-        let mut output = io::stdout().lock();
-        output
-            .write_all(text.as_bytes())
-            .and_then(|()| output.flush())
-            .map_err(Failure::output)
+        print(text.into()).map(drop)
     }
 
     /// Waits until something is typed, and returns the keys.
