@@ -135,10 +135,8 @@ fn never_finished(place: &str, bytes: u64) -> Finding {
 
 /// Reports why no server starts, except for what is reported where it is read.
 fn refuse(flaws: &[Error], tell: &mut Tell) {
-    let others = flaws
-        .iter()
-        .filter(|flaw| !matches!(flaw, Error::Damaged { .. }));
-    for flaw in others {
+    let is_other = |flaw: &&Error| !matches!(flaw, Error::Damaged { .. });
+    for flaw in flaws.iter().filter(is_other) {
         let text = plain(flaw);
         // What to do follows.
         let what = text.split("; ").next().unwrap_or_default();

@@ -58,7 +58,7 @@ impl Conditions {
             && self.younger.is_none_or(|age| job.age < age.as_secs())
             && self
                 .tries
-                .is_none_or(|Count(tries)| job.reserves >= tries.into())
+                .is_none_or(|least| job.reserves >= least.0.into())
             && self.pri.is_none_or(|priority| job.priority == priority)
     }
 
@@ -281,9 +281,8 @@ fn in_words(states: &[State]) -> String {
     let count = |state: State| states.iter().filter(|own| **own == state).count();
     let counts = State::ALL.map(|state| (count(state), state.name()));
     let present = counts.into_iter().filter(|(count, _)| *count > 0);
-    let some: Vec<String> = present
-        .map(|(count, name)| format!("{count} {name}"))
-        .collect();
+    let some = present.map(|(count, name)| format!("{count} {name}"));
+    let some: Vec<String> = some.collect();
     let noun = if states.len() == 1 { "job" } else { "jobs" };
     format!("{} {noun}", some.join(" and "))
 }

@@ -277,16 +277,13 @@ impl Run for Edit {
 /// Runs the editor of the user on this file. Its command may have arguments.
 fn run_editor(path: &Path) -> Outcome<()> {
     let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    let editor = set("VISUAL")
-        .or_else(|| set("EDITOR"))
-        .unwrap_or("vi".into());
+    let editor = set("VISUAL").or_else(|| set("EDITOR"));
+    let editor = editor.unwrap_or("vi".into());
     // What is typed to interrupt something in the editor also comes to us and the shell.
     let _ignored = Calls::by_signals(&[SIGINT, SIGQUIT])?;
     let mut command = std::process::Command::new("sh");
-    let run = command
-        .args(["-c", &format!("trap : INT QUIT; {editor} \"$0\"")])
-        .arg(path)
-        .status();
+    let script = format!("trap : INT QUIT; {editor} \"$0\"");
+    let run = command.args(["-c", &script]).arg(path).status();
     let status = run.map_err(Failure::of(format_args!("cannot start {editor}")))?;
     if status.success() {
         Ok(())

@@ -174,10 +174,8 @@ impl Line {
             let tube = TubeName::parse(name.as_bytes());
             job.tube = tube.ok_or("'tube' is not the name of a tube")?;
         }
-        let state = keys
-            .state
-            .map(|name| State::parse(name.as_bytes()).ok_or("'state' is none of a job"))
-            .transpose()?;
+        let known = |name: String| State::parse(name.as_bytes()).ok_or("'state' is none of a job");
+        let state = keys.state.map(known).transpose()?;
         job.buried = state == Some(State::Buried);
         // A job that is ready has the delay that it once had. What is left of one has a key
         // of its own; a line that a person writes may lack it.

@@ -297,8 +297,8 @@ pub fn failures(job: &JobFacts) -> u64 {
     let number = |key| job.all.number(key);
     let settled = number("releases").saturating_add(number("buries"));
     let under_way = u64::from(job.state == State::Reserved);
-    job.reserves
-        .saturating_sub(settled.saturating_add(under_way))
+    let others = settled.saturating_add(under_way);
+    job.reserves.saturating_sub(others)
 }
 
 /// Why a server takes no new jobs.

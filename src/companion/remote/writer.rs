@@ -130,10 +130,8 @@ impl Writer {
             let after = replies.split_off(at);
             refused = Err(Failure::unexpected("put", &after[0]));
             // A job that was there before is not ours to delete.
-            let ours = after
-                .iter()
-                .filter(|reply| !matches!(reply, Reply::InsertedBefore(..)));
-            let unwanted: Vec<_> = ours.filter_map(id).collect();
+            let is_ours = |reply: &&Reply| !matches!(reply, Reply::InsertedBefore(..));
+            let unwanted: Vec<_> = after.iter().filter(is_ours).filter_map(id).collect();
             let delete = |()| Act::Delete.to(&mut self.client, &unwanted).map(drop);
             outcome = outcome.and_then(delete);
         } else if outcome.is_err() && batch[replies.len()..].iter().any(|job| job.buried) {

@@ -90,9 +90,8 @@ pub fn printout(board: &Board, width: usize) -> Vec<String> {
 
 /// How many rows of the table can be seen.
 pub fn visible_rows(board: &Board, height: usize) -> usize {
-    height
-        .saturating_sub(head(board, 0, (height / 2).max(6)).len() + 3)
-        .max(1)
+    let head = head(board, 0, (height / 2).max(6));
+    height.saturating_sub(head.len() + 3).max(1)
 }
 
 /// A row for each server with the figures of all its tubes and, on a wide screen, more
@@ -100,9 +99,8 @@ pub fn visible_rows(board: &Board, height: usize) -> usize {
 /// those that need one come first, and the others are only counted.
 fn head(board: &Board, width: usize, room: usize) -> Vec<Line> {
     let layout = Layout::of(board, width);
-    let mut servers: Vec<_> = (0..board.servers.len())
-        .map(|index| of_server(board, &layout, index))
-        .collect();
+    let servers = (0..board.servers.len()).map(|index| of_server(board, &layout, index));
+    let mut servers: Vec<_> = servers.collect();
     if servers.iter().flatten().count() + 2 > room {
         servers.sort_by_key(|lines| Reverse(lines.len()));
     }
