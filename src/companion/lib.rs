@@ -171,37 +171,31 @@ fn run_named(arguments: &[OsString]) -> Outcome {
     if servers.is_empty() && command.asks != Nobody {
         servers = usual_servers()?;
     }
-    let patience = patience.copied().unwrap_or(PATIENCE);
+    let invocation = Invocation {
+        servers,
+        patience: patience.copied().unwrap_or(PATIENCE),
+        is_one_of_many: false,
+    };
     match command.asks {
-        Each if servers.len() > 1 => return on_each(command, matches, &servers, patience),
-        One if servers.len() > 1 => {
+        Each if invocation.servers.len() > 1 => return on_each(command, matches, &invocation),
+        One if invocation.servers.len() > 1 => {
             return Failure::usage("it asks one server: give one address");
         }
         _ => {}
     }
     if CHANGING.iter().any(|changing| changing.name == name) {
-        servers.iter().for_each(warn_of);
+        invocation.servers.iter().for_each(warn_of);
     }
-    let invocation = Invocation {
-        servers,
-        patience,
-        is_one_of_many: false,
-    };
     (command.run)(matches, &invocation)
 }
 
 /// Does this to each of these servers, and says to which. One that fails keeps it from no
 /// other.
-fn on_each(
-    command: &Entry,
-    matches: &ArgMatches,
-    servers: &[Server],
-    patience: Duration,
-) -> Outcome {
+fn on_each(command: &Entry, matches: &ArgMatches, many: &Invocation) -> Outcome {
     let (mut failures, mut all) = (Vec::new(), Status::Done);
-    for (index, server) in servers.iter().enumerate() {
+    for (index, server) in many.servers.iter().enumerate() {
         // Several patterns may mean the same one.
-        if servers[..index].contains(server) {
+        if many.servers[..index].contains(server) {
             continue;
         }
         warn_of(server);
@@ -209,7 +203,7 @@ fn on_each(
         print(format!("{title}\n"))?;
         let invocation = Invocation {
             servers: vec![server.clone()],
-            patience,
+            patience: many.patience,
             is_one_of_many: true,
         };
         match naming(&title, || (command.run)(matches, &invocation)) {

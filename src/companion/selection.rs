@@ -3,7 +3,7 @@
 
 use crate::command::{INPUT, Invocation, ids, interval};
 use crate::failure::{Failure, Outcome, Status};
-use crate::remote::facts::{FREE, free_states};
+use crate::remote::facts::{FREE, states};
 use crate::remote::finder::{each_body, pages};
 use crate::remote::{Act, Client, JobFacts, Pattern, Patterns, Scope, State, Task, WhenFree, Work};
 use crate::text::counted;
@@ -188,10 +188,8 @@ impl Chosen {
             });
         }
         let mut client = invocation.connect()?;
-        let mut scope = Scope {
-            states: free_states(&self.states),
-            tubes: tubes.existing(&mut client)?,
-        };
+        let there = tubes.existing(&mut client)?;
+        let mut scope = Scope::of(there, states(FREE, &self.states));
         let tubes = &mut scope.tubes;
         // A server may have several addresses.
         if let Some((to, target)) = to

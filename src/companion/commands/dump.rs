@@ -37,10 +37,7 @@ impl Run for Dump {
         let tubes = self.tubes.patterns();
         let mut client = invocation.connect()?;
         let version = client.server_stats()?.text("version").to_owned();
-        let scope = Scope {
-            tubes: tubes.existing(&mut client)?,
-            states: State::ALL.into(),
-        };
+        let scope = Scope::of(tubes.existing(&mut client)?, State::ALL);
         let (ids, status) = finder::all(&mut client, &scope, usize::MAX)?;
         // No other user may read the bodies.
         let mut output = Output::to(self.output.as_deref(), 0o600)?;

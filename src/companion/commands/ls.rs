@@ -3,7 +3,7 @@
 
 use crate::command::{Invocation, Run, Tubes, ids};
 use crate::failure::{Outcome, Status};
-use crate::remote::facts::FREE;
+use crate::remote::facts::{FREE, states};
 use crate::remote::finder::each_body;
 use crate::remote::form::{Bodies, job_line, job_titles, job_to_json};
 use crate::remote::{Reply, Scope, State};
@@ -33,13 +33,8 @@ pub struct Ls {
 impl Run for Ls {
     fn run(self, invocation: &Invocation) -> Outcome {
         let mut client = invocation.connect()?;
-        let scope = Scope {
-            tubes: self.tubes.patterns().existing(&mut client)?,
-            states: match self.states.as_slice() {
-                [] => State::ALL.into(),
-                some => some.into(),
-            },
-        };
+        let tubes = self.tubes.patterns().existing(&mut client)?;
+        let scope = Scope::of(tubes, states(State::ALL, &self.states));
         let is_of_one = scope.tubes.len() == 1;
         // Into a pipe, a line has as many characters as there are.
         let width = width();

@@ -166,12 +166,8 @@ fn within<T: Send + 'static>(
 /// Connects to the socket at this path. While the queue of a server is full, connecting
 /// waits as long as writing may.
 fn connect_unix(path: &Path, patience: Duration) -> io::Result<OwnedFd> {
-    let socket = socket(
-        AddressFamily::Unix,
-        SockType::Stream,
-        SockFlag::empty(),
-        None,
-    )?;
+    let (family, kind) = (AddressFamily::Unix, SockType::Stream);
+    let socket = socket(family, kind, SockFlag::empty(), None)?;
     fcntl(&socket, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
     // 0 would be for ever.
     let longest = patience.as_millis().clamp(1, 86_400_000) as i64;

@@ -348,11 +348,8 @@ impl Client {
         mut answer: impl FnMut(T, &str, Reply) -> Outcome<()>,
     ) -> Outcome<()> {
         let about = about.into_iter().map(|one| (line(&one), one));
-        self.pipeline(
-            about,
-            |client, (line, _)| client.queue(line),
-            |(line, one), reply| answer(one, &line, reply),
-        )
+        let ask = |client: &mut Client, (line, _): &(String, T)| client.queue(line);
+        self.pipeline(about, ask, |(line, one), reply| answer(one, &line, reply))
     }
 
     /// The same, for replies that are all kept, as `read` understands them.

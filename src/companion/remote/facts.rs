@@ -218,11 +218,10 @@ impl Parse for State {
     }
 }
 
-/// The free ones among these states, or all if none is given, in the order in which to
-/// go through them.
-pub fn free_states(given: &[State]) -> Vec<State> {
+/// Those of some states that are given, or all of them if none is, in their order.
+pub fn states<const N: usize>(some: [State; N], given: &[State]) -> Vec<State> {
     let wanted = |state: &State| given.is_empty() || given.contains(state);
-    FREE.into_iter().filter(wanted).collect()
+    some.into_iter().filter(wanted).collect()
 }
 
 /// What a server tells of a job: the values that commands use, and `all` of it.

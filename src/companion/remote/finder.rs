@@ -30,12 +30,10 @@ pub struct Scope {
 }
 
 impl Scope {
-    /// The jobs of a tube in these states.
-    pub fn of(tube: &TubeName, states: impl Into<Vec<State>>) -> Scope {
-        Scope {
-            tubes: vec![tube.clone()],
-            states: states.into(),
-        }
+    /// The jobs of these tubes in these states.
+    pub fn of(tubes: impl Into<Vec<TubeName>>, states: impl Into<Vec<State>>) -> Scope {
+        let (tubes, states) = (tubes.into(), states.into());
+        Scope { tubes, states }
     }
 
     /// Whether this job belongs to the scope.
@@ -168,7 +166,7 @@ pub fn near(
         return Ok(Vec::new());
     }
     let start = first(client, tube, state)?;
-    let scope = Scope::of(tube, [state]);
+    let scope = Scope::of([tube.clone()], [state]);
     let mut found = if client.is_extended()? {
         let before = |JobId(id)| JobId(id.saturating_sub(MOST as u64 / 2));
         let from = start.map_or(JobId(0), before);

@@ -155,10 +155,8 @@ impl Line {
             let pauses = pauses
                 .map(|(name, left)| Some((TubeName::parse(name.as_bytes())?, Seconds(*left))));
             let pauses = pauses.collect::<Option<_>>();
-            return Ok(Line::Start(
-                version,
-                pauses.ok_or("'pauses' names no tube")?,
-            ));
+            let pauses = pauses.ok_or("'pauses' names no tube")?;
+            return Ok(Line::Start(version, pauses));
         }
         if keys.beanpole_dump_end.is_some() {
             return Ok(Line::End(keys.jobs));

@@ -194,7 +194,7 @@ impl Sample {
         let next = next_ready(client, ready.map(|(name, _)| name))?;
         let scopes = wanted.iter().flat_map(|(name, facts)| {
             let present = STATES.into_iter().filter(|state| has(facts, *state));
-            present.map(|state| Scope::of(name, [state]))
+            present.map(|state| Scope::of([name.clone()], [state]))
         });
         // Of the reserved jobs, those that were put first may be stuck.
         let line = |scope: &Scope| {

@@ -8,7 +8,7 @@ use crate::failure::{Failure, Outcome};
 use crate::http::{Link, Request};
 use crate::remote::act::{kick_some, why_not};
 use crate::remote::client_list;
-use crate::remote::facts::{FREE, free_states};
+use crate::remote::facts::{FREE, states};
 use crate::remote::finder::{self, bodies, each_body, near};
 use crate::remote::{
     Act, Client, Job, JobFacts, NewJob, Reply, Scope, State, Task, Transfer, Watched, WhenFree,
@@ -60,10 +60,8 @@ struct Page {
 pub fn page(client: &mut Client, request: &Request) -> Outcome<Json> {
     let only_ids = request.parameter("ids") == "1";
     let state: Option<State> = optional(request, "state")?;
-    let scope = Scope {
-        tubes: vec![read(request, "tube")?],
-        states: state.map_or(State::ALL.into(), |state| vec![state]),
-    };
+    let tube = read(request, "tube")?;
+    let scope = Scope::of([tube], states(State::ALL, state.as_slice()));
     let sort: Option<fn(&JobFacts) -> u64> = match request.parameter("sort") {
         "tries" => Some(|job| job.reserves),
         "age" => Some(|job| job.age),
@@ -263,7 +261,7 @@ fn act_on_all(
     if state == Some(State::Reserved) {
         return Failure::usage("'reserved' is not ready, delayed or buried");
     }
-    let scope = Scope::of(&tube, free_states(state.as_slice()));
+    let scope = Scope::of([tube.clone()], states(FREE, state.as_slice()));
     hear(0)?;
     let (ids, _) = finder::all(client, &scope, most as usize)?;
     let mut task = Task::default();

@@ -13,7 +13,7 @@ mod site;
 
 use crate::command::{Invocation, Run};
 use crate::failure::{Failure, Outcome};
-use crate::http;
+use crate::http::{self, Link, Request};
 use crate::remote::Watched;
 use crate::signals::end_at_signals;
 use crate::text::output::note;
@@ -76,12 +76,8 @@ impl Run for Serve {
             allows_changes: self.changes,
             asking: Arc::default(),
         };
-        http::serve(
-            &listener,
-            self.hosts,
-            answers::LONGEST,
-            move |request, link| console.answer(request, link),
-        )
+        let answer = move |request: &Request, link: &mut Link| console.answer(request, link);
+        http::serve(&listener, self.hosts, answers::LONGEST, answer)
     }
 }
 
