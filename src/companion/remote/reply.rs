@@ -218,11 +218,7 @@ impl Reply {
     }
 
     /// What is in the document.
-    pub fn read<T>(
-        self,
-        asked: &str,
-        parse: impl FnOnce(&[u8]) -> Result<T, String>,
-    ) -> Outcome<T> {
+    pub fn read<T>(self, asked: &str, parse: fn(&[u8]) -> Result<T, String>) -> Outcome<T> {
         match self {
             Reply::Ok(document) => parse(&document)
                 .map_err(|reason| Failure::Unreachable(format!("{asked}: {reason}"))),

@@ -63,6 +63,11 @@ pub const PRECEDENCE: Duration = Duration::from_millis(500);
 /// How long an attempt may take; during it, nothing watches the command.
 const ATTEMPT: Duration = Duration::from_secs(2);
 
+/// For how long a reservation of this job lasts.
+fn ttr_of(job: &JobFacts) -> Duration {
+    Duration::from_secs(job.ttr.0.max(1).into())
+}
+
 impl Held {
     /// Takes over a job that this connection has just reserved, after it was asked for at
     /// this moment, and asks for its facts, if they are not known. `None`: it is gone.
@@ -72,14 +77,14 @@ impl Held {
         mut job: Job,
         asked: Instant,
     ) -> Outcome<Option<Held>> {
-        if let Some(facts) = job.facts.take()
-            // It was reserved after that moment, so our lease is not too long.
-            && asked.elapsed() < Duration::from_secs(facts.ttr.0.into()) / 3
-        {
-            return Ok(Some(Held::of(common, client, *facts, job.body, asked)));
-        }
         let id = job.id;
         let mut ask = || {
+            if let Some(facts) = job.facts.take()
+                // It was reserved after that moment, so our lease is not too long.
+                && asked.elapsed() < ttr_of(&facts) / 3
+            {
+                return Ok((Some(*facts), asked));
+            }
             let facts = client.job(id)?;
             let sent = Instant::now();
             let is_ours = client.call(format_args!("touch {id}"))? == Reply::Done("TOUCHED");
@@ -87,35 +92,24 @@ impl Held {
         };
         let told = ask();
         let name = format!("job {id}{}", at_one_of(&common.servers, &client.address));
-        let (facts, sent) = told.map_err(|failure: Failure| failure.about(&name))?;
+        let (facts, begun) = told.map_err(|failure: Failure| failure.about(&name))?;
         let Some(facts) = facts else {
             complain!("{name}: gone before the command was started");
             return Ok(None);
         };
-        Ok(Some(Held::of(common, client, facts, job.body, sent)))
-    }
-
-    /// A job whose time to run began at this moment or later.
-    fn of(
-        common: &'static Common,
-        client: Client,
-        job: JobFacts,
-        body: Vec<u8>,
-        begun: Instant,
-    ) -> Held {
         let mut held = Held {
             common,
             address: client.address.clone(),
             link: Link::Connection(client),
-            job,
-            body,
+            job: facts,
+            body: job.body,
             lease: begun,
             next: begun,
             touching: None,
             failures: 0,
         };
         held.renewed(begun);
-        held
+        Ok(Some(held))
     }
 
     /// At which server it is, for messages, if there are several.
@@ -144,7 +138,7 @@ impl Held {
     }
 
     fn renewed(&mut self, sent: Instant) {
-        let ttr = Duration::from_secs(self.job.ttr.0.max(1).into());
+        let ttr = ttr_of(&self.job);
         self.lease = sent + ttr;
         self.next = sent + ttr / 3;
         self.touching = None;
