@@ -14,8 +14,11 @@ use std::time::Duration;
 pub const SPANS: [u64; 3] = [600, 3600, 86_400];
 /// How many slots each span has.
 pub const SLOTS: usize = 300;
-/// The seconds of the shortest slot: there should be a sample for each.
-const FINEST: f64 = (SPANS[0] / SLOTS as u64) as f64;
+
+/// How many seconds a slot of this span has.
+const fn width(span: usize) -> u64 {
+    SPANS[span] / SLOTS as u64
+}
 
 /// The highest number of jobs in each state, and the rates per second.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -28,18 +31,16 @@ pub struct Point {
 pub type Slots = Vec<Option<Point>>;
 
 /// The curves of a server or a tube. Times are counted from any common beginning.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct Curves {
     rings: [Ring; SPANS.len()],
 }
 
-#[derive(Clone)]
+#[derive(Clone, Default)]
 struct Ring {
-    /// How many seconds a slot has.
-    width: u64,
     /// The slots, oldest first; a gap is `None`.
     slots: VecDeque<Option<Point>>,
-    /// The number of the last slot, counted from the beginning of time.
+    /// The number of the last slot, counted from the common beginning.
     last: u64,
     /// How many seconds of the last slot have been measured.
     measured: f32,
@@ -50,15 +51,16 @@ impl Curves {
     pub fn note(&mut self, at: Duration, seconds: f64, backlog: [u64; 4], rates: Each<f64>) {
         let backlog = backlog.map(|count| u32::try_from(count).unwrap_or(u32::MAX));
         let rates = rates.map(|rate| rate as f32);
-        for ring in &mut self.rings {
-            ring.note(at.as_secs(), seconds as f32, Point { backlog, rates });
+        for (span, ring) in self.rings.iter_mut().enumerate() {
+            let slot = at.as_secs() / width(span);
+            ring.note(slot, seconds as f32, Point { backlog, rates });
         }
     }
 
     /// Notes that nothing is known about this time.
     pub fn gap(&mut self, at: Duration) {
-        for ring in &mut self.rings {
-            ring.gap(at.as_secs());
+        for (span, ring) in self.rings.iter_mut().enumerate() {
+            ring.gap(at.as_secs() / width(span));
         }
     }
 
@@ -68,7 +70,7 @@ impl Curves {
         let ring = &self.rings[span];
         let known = ring.slots.iter().copied();
         // A slot that has just begun has no sample yet.
-        let late = (now.as_secs() / ring.width).saturating_sub(ring.last + 1);
+        let late = (now.as_secs() / width(span)).saturating_sub(ring.last + 1);
         let late = usize::try_from(late).unwrap_or(SLOTS).min(SLOTS);
         let mut slots: Vec<_> = known.chain(std::iter::repeat_n(None, late)).collect();
         slots.drain(..slots.len().saturating_sub(SLOTS));
@@ -78,7 +80,9 @@ impl Curves {
     /// How much was counted by the rate of this index in the last ten minutes.
     pub fn counted(&self, rate: usize) -> f64 {
         let known = self.rings[0].slots.iter().flatten();
-        known.map(|point| f64::from(point.rates[rate])).sum::<f64>() * FINEST
+        let rates = known.map(|point| f64::from(point.rates[rate]));
+        // There should be a sample for each of the shortest slots.
+        rates.sum::<f64>() * width(0) as f64
     }
 
     /// How many bytes the rings take.
@@ -89,21 +93,9 @@ impl Curves {
     }
 }
 
-impl Default for Curves {
-    fn default() -> Curves {
-        let rings = SPANS.map(|span| Ring {
-            width: span / SLOTS as u64,
-            slots: VecDeque::new(),
-            last: 0,
-            measured: 0.0,
-        });
-        Curves { rings }
-    }
-}
-
 impl Ring {
-    fn note(&mut self, at: u64, seconds: f32, now: Point) {
-        if self.advance(at, Some(now)) {
+    fn note(&mut self, slot: u64, seconds: f32, now: Point) {
+        if self.advance(slot, Some(now)) {
             self.measured = seconds;
             return;
         }
@@ -121,18 +113,17 @@ impl Ring {
         self.measured = whole;
     }
 
-    fn gap(&mut self, at: u64) {
-        if !self.advance(at, None)
+    fn gap(&mut self, slot: u64) {
+        if !self.advance(slot, None)
             && let Some(last) = self.slots.back_mut()
         {
             *last = None;
         }
     }
 
-    /// Begins all slots up to this time with this point. Returns whether there
+    /// Begins all slots up to this one with this point. Returns whether there
     /// was one to begin.
-    fn advance(&mut self, at: u64, point: Option<Point>) -> bool {
-        let slot = at / self.width;
+    fn advance(&mut self, slot: u64, point: Option<Point>) -> bool {
         let new = if self.slots.is_empty() {
             1
         } else {
