@@ -57,7 +57,7 @@ use commands::{
     work,
 };
 use failure::{Failure, Outcome, Status};
-use remote::address::{ADDRESS_VARIABLE, Address, DEFAULT_PORT, Server, Servers, warn_of};
+use remote::address::{ADDRESS_VARIABLE, Address, DEFAULT_PORT, Server, Servers};
 use remote::client::PATIENCE;
 use std::env::VarError;
 use std::ffi::OsString;
@@ -184,7 +184,7 @@ fn run_named(arguments: &[OsString]) -> Outcome {
         _ => {}
     }
     if CHANGING.iter().any(|changing| changing.name == name) {
-        invocation.servers.iter().for_each(warn_of);
+        invocation.servers.iter().for_each(Server::warn);
     }
     (command.run)(matches, &invocation)
 }
@@ -198,7 +198,7 @@ fn on_each(command: &Entry, matches: &ArgMatches, many: &Invocation) -> Outcome 
         if many.servers[..index].contains(server) {
             continue;
         }
-        warn_of(server);
+        server.warn();
         let title = server.title();
         print(format!("{title}\n"))?;
         let invocation = Invocation {

@@ -5,7 +5,6 @@
 use crate::command::{INPUT, Invocation, Run, Sure, Tubes, word};
 use crate::failure::{Failure, Outcome, Status};
 use crate::remote::act::{complain_of_each, kick_some};
-use crate::remote::address::warn_of;
 use crate::remote::finder::bodies;
 use crate::remote::{Act, Job, Pattern, Patterns, Server, State, Task, Transfer};
 use crate::selection::{Chosen, Jobs};
@@ -193,7 +192,7 @@ impl Run for Move {
         if let Some(from) = &self.from {
             self.tubes.push(word(from)?);
         }
-        self.server.iter().for_each(warn_of);
+        self.server.iter().for_each(Server::warn);
         let server = self.server.as_ref().unwrap_or(&invocation.servers[0]);
         let mut target = invocation.connect_to(&server.address)?;
         let tubes = Patterns(self.tubes);

@@ -2,7 +2,6 @@
 
 use crate::command::{INPUT, Invocation, Run};
 use crate::failure::{Failure, Outcome, Status};
-use crate::remote::address::at_one_of;
 use crate::remote::form::Source;
 use crate::remote::{Client, NewJob, Reply, Writer, writer};
 use crate::text::output::{Output, complain};
@@ -77,7 +76,7 @@ impl Run for Put {
         }
         let options = Some(options).filter(|options| *options != PutOptions::default());
         let mut client = Client::first_of(&invocation.servers, invocation.patience)?;
-        let at = at_one_of(&invocation.servers, &client.address);
+        let at = client.address.at_one_of(&invocation.servers);
         if options.is_some() && !client.is_extended()? {
             return Failure::refused(
                 "the server does not know --unique, --limit, --tries and --expire",

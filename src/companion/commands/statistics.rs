@@ -4,10 +4,9 @@
 
 use crate::command::{Invocation, Run, Tubes, word};
 use crate::failure::{Failure, Outcome, Status};
-use crate::remote::address::warn_of;
 use crate::remote::client_list;
 use crate::remote::tubes::{column_of, stats_of};
-use crate::remote::{Client, Column, Facts, Known, Pattern};
+use crate::remote::{Client, Column, Facts, Known, Pattern, Server};
 use crate::text::{Output, complain, row};
 use crate::values::{Count, Parse, parse};
 use beanpole::protocol::{JobId, TubeName};
@@ -180,7 +179,7 @@ impl Run for Clients {
     fn run(self, invocation: &Invocation) -> Outcome {
         let mut client = invocation.connect()?;
         if !self.closed.is_empty() {
-            invocation.servers.iter().for_each(warn_of);
+            invocation.servers.iter().for_each(Server::warn);
             let mut all = true;
             for id in self.closed {
                 if !client_list::close(&mut client, id)? {

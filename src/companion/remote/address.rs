@@ -128,6 +128,15 @@ impl Address {
         Ok(stream)
     }
 
+    /// At which of these servers something is, for a message; nothing if there is only one.
+    pub fn at_one_of(&self, servers: &[Server]) -> String {
+        let named = servers.iter().find(|server| server.address == *self);
+        match named.filter(|_| servers.len() > 1) {
+            Some(server) => format!(" at {}", server.title()),
+            None => String::new(),
+        }
+    }
+
     /// A port on this machine.
     pub fn local(port: u16) -> Address {
         Address::Tcp {
@@ -312,6 +321,13 @@ impl Server {
         }
     }
 
+    /// Tells a person that it is about to be changed, if it has a warning colour.
+    pub fn warn(&self) {
+        if let Some(colour) = self.colour.filter(|_| io::stderr().is_terminal()) {
+            note(colour.paint(&self.title()));
+        }
+    }
+
     /// This failure as one of several servers': it says of which.
     pub fn of_it(&self, failure: Failure) -> Failure {
         let (address, title) = (self.address.to_string(), self.title());
@@ -321,23 +337,6 @@ impl Server {
             (false, true) => failure.map(|text| text.replacen(&address, &title, 1)),
             (false, false) => failure.about(title),
         }
-    }
-}
-
-/// At which of these servers something is, for a message; nothing if there is only one.
-pub fn at_one_of(servers: &[Server], address: &Address) -> String {
-    let named = servers.iter().find(|server| server.address == *address);
-    match named.filter(|_| servers.len() > 1) {
-        Some(server) => format!(" at {}", server.title()),
-        None => String::new(),
-    }
-}
-
-/// Tells a person which server is about to be changed, if it has a warning
-/// colour.
-pub fn warn_of(server: &Server) {
-    if let Some(colour) = server.colour.filter(|_| io::stderr().is_terminal()) {
-        note(colour.paint(&server.title()));
     }
 }
 

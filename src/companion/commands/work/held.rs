@@ -14,7 +14,6 @@
 
 use super::{Common, wait_after};
 use crate::failure::{Failure, Outcome};
-use crate::remote::address::at_one_of;
 use crate::remote::{Address, Client, Event, Job, JobFacts, Reply, State};
 use crate::signals::Calls;
 use crate::text::output::complain;
@@ -91,7 +90,7 @@ impl Held {
             Ok((facts.filter(|_| is_ours), sent))
         };
         let told = ask();
-        let name = format!("job {id}{}", at_one_of(&common.servers, &client.address));
+        let name = format!("job {id}{}", client.address.at_one_of(&common.servers));
         let (facts, begun) = told.map_err(|failure: Failure| failure.about(&name))?;
         let Some(facts) = facts else {
             complain!("{name}: gone before the command was started");
@@ -114,7 +113,7 @@ impl Held {
 
     /// At which server it is, for messages, if there are several.
     pub fn at(&self) -> String {
-        at_one_of(&self.common.servers, &self.address)
+        self.address.at_one_of(&self.common.servers)
     }
 
     /// The connection, if it can be used for another job.
