@@ -50,9 +50,10 @@ impl Calls {
         taken
     }
 
-    /// Waits for a signal or a call, at most until this time.
+    /// Waits for a signal or a call, at most until this time, and takes it.
     pub fn wait(&self, until: Option<Instant>) {
         wait_for(&[self.as_fd()], until);
+        self.take();
     }
 }
 

@@ -298,13 +298,13 @@ fn say(finding: &Finding) -> Outcome<()> {
 
 /// The longest body that beanstalkd reads by default, in bytes, with CR LF.
 const ITS_LIMIT: usize = 65_535;
+
+/// What writes jobs to a new directory, and says how many.
+type Saving = fn(&Inspection, Live, &Path) -> Outcome<usize>;
+
 /// Writes all jobs that can be read to a new directory. Flaws and lost jobs are
 /// reported. Prints how many jobs `write` has written.
-fn save(
-    inspection: &Inspection,
-    new: &Path,
-    write: fn(&Inspection, Live, &Path) -> Outcome<usize>,
-) -> Outcome {
+fn save(inspection: &Inspection, new: &Path, write: Saving) -> Outcome {
     let live = read(inspection, true, say)?;
     if let Some(clash) = &live.clash {
         return Failure::refused(plain(clash));
@@ -428,7 +428,6 @@ fn export(_: &Inspection, live: Live, new: &Path) -> Outcome<usize> {
 /// A failure unless there is no such directory, or it is empty, and another one can be
 /// renamed to it.
 fn must_be_new(path: &Path) -> Outcome<()> {
-    let fail = |error| Failure::io(format_args!("cannot use {}", path.display()), error);
     let (found, parent) = (fs::metadata(path), fs::metadata(path.join("..")));
     if found.is_ok_and(|found| parent.is_ok_and(|parent| found.dev() != parent.dev())) {
         let path = path.display();
@@ -438,7 +437,10 @@ fn must_be_new(path: &Path) -> Outcome<()> {
         Ok(true) => Ok(()),
         Ok(false) => Failure::refused(format!("{} is not empty", path.display())),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(fail(error)),
+        Err(error) => Err(Failure::io(
+            format_args!("cannot use {}", path.display()),
+            error,
+        )),
     }
 }
 

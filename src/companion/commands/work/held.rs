@@ -213,7 +213,6 @@ impl Held {
                 }
                 Link::Adrift { .. } => {
                     calls.wait(Some(self.next));
-                    calls.take();
                     continue;
                 }
                 Link::Connection(client) => client,

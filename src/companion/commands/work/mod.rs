@@ -25,7 +25,7 @@ use crate::values::{Count, number, parse};
 use beanpole::protocol::Seconds;
 use clap::{Args, ValueHint};
 use held::{Held, PRECEDENCE};
-use process::Process;
+use process::{Process, Variables};
 use rustix::process::Signal;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, ErrorKind};
@@ -405,7 +405,6 @@ impl Slot {
         while Instant::now() < until && !self.common.stops() {
             // The end of any slot's command wakes every slot.
             self.calls.wait(Some(until));
-            self.calls.take();
         }
     }
 
@@ -557,7 +556,7 @@ fn no_start(program: &OsStr, error: &io::Error) -> Failure {
 }
 
 /// The variables that the command gets in its environment.
-fn variables(address: &Address, facts: &Facts) -> Vec<(String, String)> {
+fn variables(address: &Address, facts: &Facts) -> Variables {
     let mut variables = vec![(ADDRESS_VARIABLE.into(), address.to_string())];
     for (key, value) in facts.iter() {
         let name = key.to_ascii_uppercase().replace('-', "_");

@@ -25,24 +25,23 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
+/// Variables that the command gets in its environment, beside our own.
+pub type Variables = Vec<(String, String)>;
+
 /// A running command. If it is dropped before it has ended, everything in its
 /// group is killed.
 pub struct Process(Child);
 
 impl Process {
     /// Starts the command with this body and these variables.
-    pub fn start(
-        command: &[OsString],
-        body: &[u8],
-        variables: Vec<(String, String)>,
-    ) -> io::Result<Process> {
+    pub fn start(command: &[OsString], body: &[u8], more: Variables) -> io::Result<Process> {
         let mut input = nameless_file()?;
         input.write_all(body)?;
         input.rewind()?;
         let child = in_session(
             Command::new(&command[0])
                 .args(&command[1..])
-                .envs(variables)
+                .envs(more)
                 .stdin(Stdio::from(input)),
         );
         child.map(Process)
