@@ -206,6 +206,8 @@ impl Layout {
     /// The beginning of a row: a name with a mark behind it.
     fn name(&self, colour: Option<Colour>, name: &str, mark: &str) -> Line {
         let width = self.name_width;
+        // Without room for both, the name counts more.
+        let mark = if width < 2 * mark.len() { "" } else { mark };
         let room = width.saturating_sub(mark.len());
         let name = format!("{name:.room$}{mark}");
         Line::default().add_in(colour, format!("{name:<width$}"))
