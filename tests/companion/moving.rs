@@ -1,7 +1,9 @@
 //! Jobs between servers: move, dump and load.
 
-use super::support::{ended, on_each_server};
+use super::support::{ended, listen, on_each_server};
 use nix::sys::signal::Signal;
+use std::io::Read;
+use std::os::unix::process::ExitStatusExt;
 use support::Server;
 use support::session::Scene;
 
@@ -82,4 +84,16 @@ fn what_is_interrupted_at_one_of_several_servers_is_not_done_at_the_next() {
         assert!(said.contains("interrupted: 0 of 1 jobs are done"), "{said}");
         scene.tell("$ beanpole ls -q\n2");
     });
+}
+
+#[test]
+fn a_load_ends_at_once_when_it_is_interrupted_before_it_has_begun() {
+    let (listener, port) = listen();
+    let scene = Scene::at(port);
+    let loading = scene.begin("beanpole --timeout 5m load /dev/null");
+    let (mut silent, _) = listener.accept().expect("a connection");
+    silent.read_exact(&mut [0]).expect("a question");
+    loading.signal(Signal::SIGINT);
+    let (status, said) = loading.wait();
+    assert_eq!((status.signal(), said), (Some(2), vec![]));
 }

@@ -85,7 +85,6 @@ impl Run for Load {
     fn run(self, invocation: &Invocation) -> Outcome {
         let path = self.file.as_deref().unwrap_or(INPUT.as_ref());
         let mut source = Source::open(path, true)?;
-        source.heed(Calls::by_signals(&heeded(&[SIGINT, SIGTERM, SIGHUP]))?);
         let mut client = invocation.connect()?;
         // A server may not say it.
         let largest = match client.server_stats()?.number("max-job-size") {
@@ -106,6 +105,9 @@ impl Run for Load {
             only_jobs: false,
             interrupted: interrupts()?,
         };
+        // Before this, a signal ends the program as usual.
+        let signals = heeded(&[SIGINT, SIGTERM, SIGHUP]);
+        dump.source.heed(Calls::by_signals(&signals)?);
         let mut progress = Progress::new("loading", None);
         let flaw = loop {
             let next = dump.next()?;
