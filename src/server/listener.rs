@@ -28,7 +28,7 @@ const PROBES: u32 = 3;
 
 /// How much a narrow socket receives before the server reads it, in bytes. (The kernel
 /// doubles this, for what it needs beside the data.)
-const NARROW: usize = 4 << 10;
+pub const NARROW: usize = 4 << 10;
 
 /// How many clients wait at most until they are accepted: as many as the kernel allows. A
 /// C library's own number may be no more than 128, and then a client of a Unix socket that

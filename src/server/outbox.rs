@@ -58,7 +58,7 @@ const NARROW_SPACE: usize = 128;
 
 /// How many bytes are sent to a narrow socket at once, and how many more the kernel holds
 /// before it takes no more.
-pub const SENT_TO_NARROW: usize = 16 * 1024;
+pub const SENT_TO_NARROW: usize = 4 * 1024;
 
 /// How much memory is allocated for the first replies, and how much stays allocated
 /// for the next ones, in bytes. (The C library keeps freed blocks for each thread, some of

@@ -3,6 +3,7 @@
 
 use super::batch::{Batch, Next};
 use super::input::Input;
+use super::listener::NARROW;
 use super::memory::MemoryPart;
 use super::outbox::{Client, SENT_TO_NARROW};
 use super::shared::Shared;
@@ -137,7 +138,7 @@ impl<'a> Worker<'a> {
             } else {
                 self.shared.limits.idle_timeout
             };
-            if self.framer.memory() > 0 {
+            if self.framer.memory() > 0 || self.framer.needed() > NARROW {
                 self.widen();
             }
             let stream = &self.client.stream;
@@ -412,6 +413,17 @@ mod tests {
                 worker.read().unwrap();
                 assert_eq!(worker.width, width);
                 assert_eq!(worker.memory.bytes, width as u64 + 22);
+            });
+        }
+        // A body that is received in one piece anyway needs no more.
+        for (length, width) in [(3000, 0), (8000, WIDE)] {
+            with_little_memory(Some(5 * WIDE as u64), |mut worker, mut theirs| {
+                for piece in [format!("put 0 0 60 {length}\r\nthe"), " beginning".into()] {
+                    theirs.write_all(piece.as_bytes()).unwrap();
+                    worker.read().unwrap();
+                    worker.parse();
+                }
+                assert_eq!(worker.width, width, "for {length} bytes");
             });
         }
     }

@@ -35,9 +35,10 @@ pub fn free_memory() -> Option<u64> {
 /// Makes the kernel take nothing more to send when it holds this many bytes for the peer of a
 /// Unix socket, which perhaps does not read. (The buffer becomes twice as long as it is told.)
 /// A TCP socket with a short buffer would wait for answers that its peer's system delays. So
-/// there only what is not sent yet is bounded: 16 KiB beside what is sent at once.
+/// there only what is not sent yet is bounded: these bytes, and 16 KiB at most, beside what is
+/// sent at once.
 pub fn hold_unsent(socket: BorrowedFd<'_>, bytes: usize) {
-    if setsockopt(&socket, MostUnsent, &(16 << 10)).is_err() {
+    if setsockopt(&socket, MostUnsent, &bytes.min(16 << 10)).is_err() {
         setsockopt(&socket, sockopt::SndBuf, &(bytes / 2)).ok();
     }
 }
