@@ -3,11 +3,13 @@
 
 use crate::command::{INPUT, Invocation, ids, interval};
 use crate::failure::{Failure, Outcome, Status};
+use crate::remote::act::in_batches;
 use crate::remote::facts::{FREE, states};
 use crate::remote::finder::{each_body, pages};
-use crate::remote::{Act, Client, JobFacts, Pattern, Patterns, Scope, State, Task, WhenFree, Work};
-use crate::text::counted;
-use crate::text::output::{confirm, print};
+use crate::remote::{Act, Client, JobFacts, Pattern, Patterns, Scope, State, WhenFree, Work};
+use crate::signals::heed_interrupts;
+use crate::text::output::confirm;
+use crate::text::{Progress, counted, print};
 use crate::values::{Count, parse};
 use beanpole::protocol::{JobId, Priority, TubeName};
 use clap::Args;
@@ -259,17 +261,19 @@ impl Found {
             return Ok(self.status);
         }
         let named = self.what.is_none();
-        let mut task = Task::new(doing, self.ids.len() as u64)?;
-        let outcome = task.carry_out(work, &mut self.client, &self.ids, named, |_| Ok(()));
-        // A job of a tube may have been deleted since it was found.
-        let all = work.conclude() && (task.missing == 0 || !named);
-        let done = task.progress.done;
+        heed_interrupts()?;
+        let mut progress = Progress::new(doing, Some(self.ids.len() as u64));
+        let (client, ids) = (&mut self.client, &self.ids);
+        let missing = in_batches(work, client, ids, named, &mut progress, |_| Ok(()));
+        let is_well = work.conclude();
+        let done = progress.done;
         // Its line goes before another comes.
-        drop(task);
+        drop(progress);
         if !named || W::COUNTS {
             print(format!("{done}\n"))?;
         }
-        outcome?;
+        // A job of a tube may have been deleted since it was found.
+        let all = is_well && (missing? == 0 || !named);
         Ok(if all { self.status } else { Status::No })
     }
 }

@@ -7,7 +7,7 @@ use signal_hook::flag;
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
@@ -74,16 +74,23 @@ pub fn heeded(signals: &[i32]) -> Vec<i32> {
     signals.iter().copied().filter(is_heeded).collect()
 }
 
-/// The flag that the first signal to stop sets. The second one ends the program.
-///
-/// There is one: work at several servers, one after the other, stops at all of them.
-pub fn interrupts() -> Outcome<Arc<AtomicBool>> {
-    static FLAG: OnceLock<Arc<AtomicBool>> = OnceLock::new();
-    if FLAG.get().is_none() {
+/// The flag that the first signal to stop sets, if that is heeded. There is one: work at
+/// several servers, one after the other, stops at all of them.
+static INTERRUPTED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
+
+/// From now on the first signal to stop only interrupts. The second one ends the program.
+pub fn heed_interrupts() -> Outcome<()> {
+    if INTERRUPTED.get().is_none() {
         let flag = end_if(false, 130)?;
-        FLAG.get_or_init(|| flag);
+        INTERRUPTED.get_or_init(|| flag);
     }
-    Ok(FLAG.get().cloned().unwrap_or_default())
+    Ok(())
+}
+
+/// Whether such a signal has come.
+pub fn is_interrupted() -> bool {
+    let flag = INTERRUPTED.get();
+    flag.is_some_and(|flag| flag.load(Ordering::SeqCst))
 }
 
 /// Has the first signal to stop end the program, with success: for programs

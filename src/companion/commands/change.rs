@@ -6,10 +6,10 @@ use crate::command::{INPUT, Invocation, Run, Sure, Tubes, word};
 use crate::failure::{Failure, Outcome, Status};
 use crate::remote::act::{complain_of_each, kick_some};
 use crate::remote::finder::bodies;
-use crate::remote::{Act, Job, Pattern, Patterns, Server, State, Task, Transfer};
+use crate::remote::{Act, Job, Pattern, Patterns, Server, State, Transfer};
 use crate::selection::{Chosen, Jobs};
 use crate::signals::{Calls, SIGINT, SIGQUIT};
-use crate::text::{complain, listed, print};
+use crate::text::{Progress, complain, listed, print};
 use crate::values::{Count, Parse, parse};
 use beanpole::protocol::{JobId, Priority, Seconds, TubeName};
 use clap::Args;
@@ -261,7 +261,7 @@ impl Run for Edit {
             let (mut client, target) = (invocation.connect()?, invocation.connect()?);
             let mut transfer = Transfer::new(target, job.tube.clone(), true);
             let jobs = vec![(job, edited)];
-            let ids = transfer.carry(&mut client, jobs, &mut Task::default())?;
+            let ids = transfer.carry(&mut client, jobs, &mut Progress::default())?;
             let id = ids.first().copied();
             id.ok_or_else(|| Failure::Refused("nothing has changed".into()))
         };

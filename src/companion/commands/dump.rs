@@ -11,7 +11,7 @@ use crate::remote::form::{DUMP_VERSION, Line, Source, job_to_json};
 use crate::remote::reply::LARGEST_BODY;
 use crate::remote::tubes::stats_of;
 use crate::remote::{NewJob, Reply, Scope, State, Writer};
-use crate::signals::{Calls, SIGHUP, SIGINT, SIGTERM, heeded, interrupts};
+use crate::signals::{Calls, SIGHUP, SIGINT, SIGTERM, heed_interrupts, heeded, is_interrupted};
 use crate::text::json::json;
 use crate::text::{Output, Progress, complain, counted, jobs, print, shell_word};
 use crate::values::parse;
@@ -20,8 +20,6 @@ use clap::{Args, ValueHint};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 #[derive(Args)]
 pub struct Dump {
@@ -103,9 +101,9 @@ impl Run for Load {
             loaded: 0,
             stayed: 0,
             only_jobs: false,
-            interrupted: interrupts()?,
         };
         // Before this, a signal ends the program as usual.
+        heed_interrupts()?;
         let signals = heeded(&[SIGINT, SIGTERM, SIGHUP]);
         dump.source.heed(Calls::by_signals(&signals)?);
         let mut progress = Progress::new("loading", None);
@@ -114,7 +112,7 @@ impl Run for Load {
             let is_full = dump.batch.len() == BATCH;
             // Jobs are put as the input arrives.
             if is_full || !dump.source.has_next() || !matches!(next, Next::Job) {
-                if dump.is_interrupted() && !dump.batch.is_empty() {
+                if is_interrupted() && !dump.batch.is_empty() {
                     return Err(dump.stopped(Failure::Interrupted("interrupted".into())));
                 }
                 progress.add(dump.load()?);
@@ -162,7 +160,6 @@ struct Loading {
     /// Whether these are only jobs, as `ls` lists them, without an end of their
     /// own.
     only_jobs: bool,
-    interrupted: Arc<AtomicBool>,
 }
 
 /// What the next line is.
@@ -241,10 +238,6 @@ impl Loading {
         })
     }
 
-    fn is_interrupted(&self) -> bool {
-        self.interrupted.load(Ordering::SeqCst)
-    }
-
     /// The next line or, of one that is too long, the reason why it is not loaded. There is
     /// nothing to be loaded while this waits.
     fn read(&mut self) -> Outcome<Result<Option<Vec<u8>>, String>> {
@@ -252,7 +245,7 @@ impl Loading {
         match self.source.read_next() {
             Ok(text) => Ok(Ok(text)),
             Err(failure) if self.source.number > before => Ok(Err(failure.to_string())),
-            Err(_) if self.is_interrupted() => {
+            Err(_) if is_interrupted() => {
                 Err(self.stopped(Failure::Interrupted("interrupted".into())))
             }
             Err(failure) => Err(self.stopped(failure)),

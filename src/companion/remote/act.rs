@@ -7,12 +7,10 @@
 use crate::failure::{Failure, Outcome};
 use crate::remote::finder::MOST;
 use crate::remote::{Client, NewJob, Reply};
-use crate::signals::interrupts;
+use crate::signals::is_interrupted;
 use crate::text::output::{Progress, complain};
 use beanpole::protocol::{JobId, Priority, Seconds, TubeName};
 use std::collections::HashMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -151,9 +149,9 @@ pub trait Work {
         MOST
     }
 
-    /// Does it to these jobs, and counts in the task those that are done, even if
+    /// Does it to these jobs, and counts those that are done, even if
     /// it fails. Returns those to which it could not be done.
-    fn do_some(&mut self, client: &mut Client, ids: &[JobId], task: &mut Task) -> Outcome<Ids>;
+    fn act(&mut self, client: &mut Client, ids: &[JobId], done: &mut Progress) -> Outcome<Ids>;
 
     /// Says what there is to be said at the end, and whether all was well.
     fn conclude(&self) -> bool {
@@ -173,7 +171,7 @@ pub struct WhenFree(pub Act, pub Option<Instant>);
 const AGAIN: Duration = Duration::from_millis(10);
 
 impl Work for WhenFree {
-    fn do_some(&mut self, client: &mut Client, ids: &[JobId], task: &mut Task) -> Outcome<Ids> {
+    fn act(&mut self, client: &mut Client, ids: &[JobId], done: &mut Progress) -> Outcome<Ids> {
         let &mut WhenFree(act, until) = self;
         let (mut left, mut gone) = (act.to(client, ids)?, Vec::new());
         let goal = match act {
@@ -198,61 +196,41 @@ impl Work for WhenFree {
             left = act.to(client, &left)?;
         }
         gone.extend(left);
-        task.progress.add((ids.len() - gone.len()) as u64);
+        done.add((ids.len() - gone.len()) as u64);
         Ok(gone)
     }
 }
 
-/// Work that continues until nothing is left of it, or a signal ends it between two
-/// batches. By default it shows nothing, and no signal ends it.
-#[derive(Default)]
-pub struct Task {
-    pub progress: Progress,
-    /// To how many jobs it could not be done.
-    pub missing: usize,
-    /// Whether a signal asked us to stop: it takes effect when a batch is done.
-    interrupted: Arc<AtomicBool>,
-}
-
-impl Task {
-    /// Work on so many jobs, with its progress.
-    pub fn new(what: &'static str, jobs: u64) -> Outcome<Task> {
-        Ok(Task {
-            progress: Progress::new(what, Some(jobs)),
-            interrupted: interrupts()?,
-            missing: 0,
-        })
-    }
-
-    /// Does this work to these jobs. If they were `named` one by one, each to
-    /// which it cannot be done is told. `hear` gets the number of jobs that are done after
-    /// each batch; a failure of it ends the work.
-    pub fn carry_out(
-        &mut self,
-        work: &mut impl Work,
-        client: &mut Client,
-        mut rest: &[JobId],
-        named: bool,
-        mut hear: impl FnMut(u64) -> Outcome<()>,
-    ) -> Outcome<()> {
-        while !rest.is_empty() {
-            let done = self.progress.done;
-            if self.interrupted.load(Ordering::SeqCst) {
-                return Err(Failure::Interrupted(format!(
-                    "interrupted: {done} of {} jobs are done, the others are as they were",
-                    done + rest.len() as u64
-                )));
-            }
-            let now = rest.split_off(..work.at_once().min(rest.len()));
-            let left = work.do_some(client, now.unwrap_or_default(), self)?;
-            self.missing += left.len();
-            if named {
-                complain_of_each(client, &left)?;
-            }
-            hear(self.progress.done)?;
+/// Does this work to these jobs, some at a time, until nothing is left of them or a signal
+/// ends it between two batches. Returns to how many it could not be done; if they were
+/// `named` one by one, each of these is told. `hear` gets the number of jobs that are done
+/// after each batch; a failure of it ends the work.
+pub fn in_batches(
+    work: &mut impl Work,
+    client: &mut Client,
+    mut ids: &[JobId],
+    named: bool,
+    progress: &mut Progress,
+    mut hear: impl FnMut(u64) -> Outcome<()>,
+) -> Outcome<usize> {
+    let mut missing = 0;
+    while !ids.is_empty() {
+        if is_interrupted() {
+            let (done, left) = (progress.done, ids.len() as u64);
+            return Err(Failure::Interrupted(format!(
+                "interrupted: {done} of {} jobs are done, the others are as they were",
+                done + left
+            )));
         }
-        Ok(())
+        let now = ids.split_off(..work.at_once().min(ids.len()));
+        let left = work.act(client, now.unwrap_or_default(), progress)?;
+        missing += left.len();
+        if named {
+            complain_of_each(client, &left)?;
+        }
+        hear(progress.done)?;
     }
+    Ok(missing)
 }
 
 /// Kicks up to `bound` jobs of a tube, which the server chooses. Returns how many.

@@ -24,7 +24,7 @@ pub mod watch;
 pub mod writer;
 
 // What commands name most.
-pub use act::{Act, Task, WhenFree, Work};
+pub use act::{Act, WhenFree, Work};
 pub use address::{Address, Server};
 pub use client::{Client, Event};
 pub use facts::{Facts, JobFacts, State};

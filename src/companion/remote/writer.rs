@@ -7,8 +7,8 @@
 
 use crate::failure::{Failure, Outcome};
 use crate::remote::act::{Ids, as_input};
-use crate::remote::{Act, Address, Client, JobFacts, Reply, Room, State, Task, Work};
-use crate::text::{complain, counted, shell_word};
+use crate::remote::{Act, Address, Client, JobFacts, Reply, Room, State, Work};
+use crate::text::{Progress, complain, counted, shell_word};
 use beanpole::protocol::{JobId, Priority, PutOptions, Seconds, TubeName};
 use std::collections::HashSet;
 
@@ -246,7 +246,7 @@ impl Work for Transfer {
         self.room.jobs()
     }
 
-    fn do_some(&mut self, client: &mut Client, ids: &[JobId], task: &mut Task) -> Outcome<Ids> {
+    fn act(&mut self, client: &mut Client, ids: &[JobId], done: &mut Progress) -> Outcome<Ids> {
         let mut there = client.jobs(ids.iter().copied())?;
         there.retain(|job| job.state != State::Reserved);
         let line = |job: &JobFacts| match job.state {
@@ -257,7 +257,7 @@ impl Work for Transfer {
         let jobs = found.filter_map(|(job, found)| Some((job, found?.body)));
         let jobs: Vec<_> = jobs.collect();
         let held: HashSet<JobId> = jobs.iter().map(|(job, _)| job.id).collect();
-        self.carry(client, jobs, task)?;
+        self.carry(client, jobs, done)?;
         let left = ids.iter().copied().filter(|id| !held.contains(id));
         Ok(left.collect())
     }
@@ -286,7 +286,7 @@ impl Transfer {
         &mut self,
         client: &mut Client,
         jobs: Vec<(JobFacts, Vec<u8>)>,
-        task: &mut Task,
+        done: &mut Progress,
     ) -> Outcome<Vec<JobId>> {
         self.room.learn(jobs.iter().map(|(_, body)| body.len()));
         let ids: Vec<JobId> = jobs.iter().map(|(job, _)| job.id).collect();
@@ -309,7 +309,7 @@ impl Transfer {
         if self.moves {
             self.delete(client, &mut copied)?;
         }
-        task.progress.add(copied.len() as u64);
+        done.add(copied.len() as u64);
         let address = &self.writer.client.address;
         outcome.map_err(|failure| match (&ids[replies.len()..], failure) {
             ([], failure) => failure,

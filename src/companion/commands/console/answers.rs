@@ -6,17 +6,17 @@ use super::site::{optional, read};
 use crate::command::word;
 use crate::failure::{Failure, Outcome};
 use crate::http::{Link, Request};
-use crate::remote::act::{kick_some, why_not};
+use crate::remote::act::{in_batches, kick_some, why_not};
 use crate::remote::client_list;
 use crate::remote::facts::{FREE, states};
 use crate::remote::finder::{self, bodies, each_body, near};
 use crate::remote::{
-    Act, Client, Job, JobFacts, NewJob, Reply, Scope, State, Task, Transfer, Watched, WhenFree,
-    Work, Writer,
+    Act, Client, Job, JobFacts, NewJob, Reply, Scope, State, Transfer, Watched, WhenFree, Work,
+    Writer,
 };
 use crate::selection::contains;
 use crate::text::json::{Json, json, to_base64};
-use crate::text::{beginning, counted};
+use crate::text::{Progress, beginning, counted};
 use beanpole::protocol::{JobId, Seconds, TubeName};
 use std::cmp::Reverse;
 use std::time::{Duration, Instant};
@@ -264,9 +264,9 @@ fn act_on_all(
     let scope = Scope::of([tube.clone()], states(FREE, state.as_slice()));
     hear(0)?;
     let (ids, _) = finder::all(client, &scope, most as usize)?;
-    let mut task = Task::default();
-    let outcome = task.carry_out(work, client, &ids, false, hear);
-    let jobs = counted(task.progress.done, "job");
+    let mut progress = Progress::default();
+    let outcome = in_batches(work, client, &ids, false, &mut progress, hear);
+    let jobs = counted(progress.done, "job");
     let said = format!("{done} {jobs} of {tube}{there}");
     outcome.map_err(|failure| failure.about(&said))?;
     Ok(said)
@@ -310,7 +310,10 @@ fn edit(client: &mut Client, target: Client, request: &Request) -> Outcome<Json>
     };
     let mut transfer = Transfer::new(target, tube.clone(), true);
     let jobs = vec![(job, request.body.clone())];
-    match transfer.carry(client, jobs, &mut Task::default())?.first() {
+    match transfer
+        .carry(client, jobs, &mut Progress::default())?
+        .first()
+    {
         Some(id) => Ok(json!({
             "said": format!("put job {id} into {tube} and deleted job {old}"),
             "job": id.to_string(),
