@@ -42,7 +42,7 @@ pub fn trim_heap() {
 
 #[cfg(target_env = "gnu")]
 mod glibc {
-    use nix::libc::{self, c_void};
+    use nix::libc;
     use nix::unistd::{SysconfVar, sysconf};
 
     /// The sizes of the pieces, in bytes: the first is tried first. Emptying the largest
@@ -82,54 +82,32 @@ mod glibc {
 
     #[cfg_attr(simulated, expect(dead_code, reason = "memory is not simulated"))]
     pub fn trim() {
+        let page = sysconf(SysconfVar::PAGE_SIZE).ok().flatten();
+        let page = page.expect("pages have a size") as usize;
         let (mut pieces, mut size) = (Vec::new(), LARGEST);
         while size >= SMALLEST && pieces.len() < MOST_PIECES {
-            match Piece::take(size) {
-                Some(piece) => {
-                    piece.empty();
-                    // It is kept until the end: otherwise the heap would give it again.
-                    pieces.push(piece);
-                }
-                None => size -= size / 4,
-            }
-        }
-    }
-
-    /// A piece of the heap that nobody uses.
-    struct Piece {
-        start: *mut c_void,
-        size: usize,
-    }
-
-    impl Piece {
-        /// Takes a piece of this size, if the heap has one and need not grow.
-        fn take(size: usize) -> Option<Piece> {
             // SAFETY: sbrk(0) only says where the heap ends, and malloc may be called at any
-            // time. What it returns is freed once, when the piece is dropped.
-            let (end, start, end_then) =
+            // time.
+            let (end, piece, end_then) =
                 unsafe { (libc::sbrk(0), libc::malloc(size), libc::sbrk(0)) };
-            let piece = Piece { start, size };
-            // A piece that is not below the end is a mapping of its own.
-            (end == end_then && !start.is_null() && start < end).then_some(piece)
+            // The heap has no such piece: it has grown, or this is a mapping of its own.
+            if end != end_then || piece.is_null() || piece >= end {
+                // SAFETY: malloc has just returned it. (Freeing nothing does nothing.)
+                unsafe { libc::free(piece) };
+                size -= size / 4;
+                continue;
+            }
+            // It is kept until the end: otherwise the heap would give it again.
+            pieces.push(piece);
+            let before = piece.addr().next_multiple_of(page) - piece.addr();
+            let pages = size.saturating_sub(before) / page * page;
+            // SAFETY: these pages lie wholly inside a piece of memory that is ours, and in
+            // which nothing is.
+            unsafe { libc::madvise(piece.byte_add(before), pages, libc::MADV_DONTNEED) };
         }
-
-        /// Has the system empty the pages that lie wholly inside.
-        fn empty(&self) {
-            let size = sysconf(SysconfVar::PAGE_SIZE).ok().flatten();
-            let page = size.expect("pages have a size") as usize;
-            let before = self.start.addr().next_multiple_of(page) - self.start.addr();
-            let pages = self.size.saturating_sub(before) / page * page;
-            // SAFETY: these pages lie inside a piece of memory that is ours, and in which
-            // nothing is.
-            unsafe { libc::madvise(self.start.byte_add(before), pages, libc::MADV_DONTNEED) };
-        }
-    }
-
-    impl Drop for Piece {
-        fn drop(&mut self) {
-            // SAFETY: malloc has returned it, and it was not freed before. (Freeing nothing
-            // does nothing.)
-            unsafe { libc::free(self.start) };
+        for piece in pieces {
+            // SAFETY: malloc has returned it, and it was not freed above.
+            unsafe { libc::free(piece) };
         }
     }
 }
