@@ -74,43 +74,32 @@ impl JobsOfKey {
         self.reserved = self.reserved + is_reserved(to) - is_reserved(from);
     }
 
-    /// The ready jobs in a tube that has jobs of the key.
-    fn ready(&mut self, tube: TubeIndex) -> &mut ReadyQueue {
-        let queue = self.queues.get_mut(&tube);
-        &mut queue.expect("the tube has jobs of the key").ready
-    }
-
-    /// Puts a job that is among the ready ones of its tube into the queue of the key.
+    /// Moves a job from the ready ones of its tube to the queue of the key.
     pub fn insert(&mut self, id: JobId, entry: QueueEntry, tube: &mut Tube) {
-        let (is_at_limit, queue) = (self.is_at_limit(), self.ready(entry.tube));
-        let before = queue.first();
-        queue.insert(entry.priority, id);
-        let is_first = queue.first() == Some((entry.priority, id));
-        if is_at_limit || !is_first {
-            tube.ready.remove(entry.priority, id);
-        }
-        if is_first {
-            let firsts = tube.firsts(is_at_limit);
-            before.inspect(|&(priority, id)| firsts.remove(priority, id));
-            firsts.insert(entry.priority, id);
-        }
+        tube.ready.remove(entry.priority, id);
+        self.change(entry.tube, tube, |queue| queue.insert(entry.priority, id));
     }
 
     /// Undoes [`insert`](Self::insert): the job is among the ready ones of its tube, as if it
     /// had no limit.
     pub fn remove(&mut self, id: JobId, entry: QueueEntry, tube: &mut Tube) {
-        let (is_at_limit, queue) = (self.is_at_limit(), self.ready(entry.tube));
-        let was_first = queue.first() == Some((entry.priority, id));
-        queue.remove(entry.priority, id);
-        if was_first && is_at_limit {
-            tube.passed_over.remove(entry.priority, id);
-        }
-        if is_at_limit || !was_first {
-            tube.ready.insert(entry.priority, id);
-        }
-        if was_first && let Some((priority, id)) = queue.first() {
-            tube.firsts(is_at_limit).insert(priority, id);
-        }
+        self.change(entry.tube, tube, |queue| queue.remove(entry.priority, id));
+        tube.ready.insert(entry.priority, id);
+    }
+
+    /// Changes the ready jobs in a tube that has jobs of the key, and has the first of them
+    /// where it belongs in the tube.
+    fn change(&mut self, index: TubeIndex, tube: &mut Tube, change: impl FnOnce(&mut ReadyQueue)) {
+        let firsts = tube.firsts(self.is_at_limit());
+        let queue = self.queues.get_mut(&index);
+        let queue = &mut queue.expect("the tube has jobs of the key").ready;
+        queue
+            .first()
+            .inspect(|&(priority, id)| firsts.remove(priority, id));
+        change(queue);
+        queue
+            .first()
+            .inspect(|&(priority, id)| firsts.insert(priority, id));
     }
 
     /// The first ready job in each tube.
