@@ -47,6 +47,8 @@ impl Engine {
     fn why_no_job(&self, put: &Put, tube: TubeIndex, no_body: Option<NoBody>) -> Option<NoJob> {
         let options = put.options.as_deref();
         let limit = options.and_then(|options| options.limit.as_ref());
+        let unique = options.and_then(|options| options.unique.as_ref());
+        let has_room = |unique| self.has_room_for_key(unique, tube);
         let has_memory = self.has_memory_for(memory::of_job(put.size as usize + 2, options))
             && !limit.is_some_and(|limit| self.is_spread_too_far(limit, tube));
         let most = self.config.max_jobs_per_tube;
@@ -57,9 +59,9 @@ impl Engine {
             Some(NoBody::NoRoom) => Reply::OutOfMemory,
             Some(NoBody::NoCrlf) => Reply::ExpectedCrlf,
             None if self.outside.draining => Reply::Draining,
-            None => match self.holder(put, tube) {
+            None => match unique.and_then(|unique| self.holder(unique, tube)) {
                 Some(job) => return Some(NoJob::KeyIsTaken(job)),
-                None if !self.has_room_for_key(put, tube) => Reply::OutOfMemory,
+                None if !unique.is_none_or(has_room) => Reply::OutOfMemory,
                 None => return is_full.then_some(NoJob::TubeIsFull),
             },
         }))

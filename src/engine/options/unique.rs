@@ -7,7 +7,6 @@
 use crate::engine::job::{Job, JobFields};
 use crate::engine::slab::TubeIndex;
 use crate::engine::{Change, Engine, Owner, StoredJob, StoredState, memory};
-use crate::protocol::command::Put;
 use crate::protocol::{Body, JobId, Key, Priority, PutOptions, Reply, Seconds, TubeName, Unique};
 use std::collections::BTreeMap;
 
@@ -89,26 +88,19 @@ impl Engine {
         Some(stored)
     }
 
-    /// The job that has the key of a put into this tube, or had it before it was
-    /// deleted.
-    pub(in crate::engine) fn holder(&self, put: &Put, tube: TubeIndex) -> Option<JobId> {
-        let unique = put.options.as_ref()?.unique.as_ref()?;
-        let tube = self.tubes[tube].name.clone();
-        let holder = self.keys.unique.holders.get(&(tube, unique.key.clone()));
-        holder.copied()
+    /// The job that has this key of a tube, or had it before it was deleted.
+    pub(in crate::engine) fn holder(&self, unique: &Unique, tube: TubeIndex) -> Option<JobId> {
+        let name = (self.tubes[tube].name.clone(), unique.key.clone());
+        self.keys.unique.holders.get(&name).copied()
     }
 
     /// Whether there is room for the key of a put, which is not taken. All keys together may take
     /// a quarter of the memory, since those of deleted jobs may stay taken for a year. The
     /// put is refused because a delete never is.
-    pub(in crate::engine) fn has_room_for_key(&self, put: &Put, tube: TubeIndex) -> bool {
-        let options = put.options.as_ref();
-        let unique = options.and_then(|options| options.unique.as_ref());
-        unique.is_none_or(|unique| {
-            let needed = memory::of_key(&self.tubes[tube].name, unique);
-            let most = self.config.max_memory.unwrap_or(u64::MAX) / 4;
-            self.keys.unique.memory + needed <= most
-        })
+    pub(in crate::engine) fn has_room_for_key(&self, unique: &Unique, tube: TubeIndex) -> bool {
+        let needed = memory::of_key(&self.tubes[tube].name, unique);
+        let most = self.config.max_memory.unwrap_or(u64::MAX) / 4;
+        self.keys.unique.memory + needed <= most
     }
 
     /// The reply to a put whose key this job has. If the put is more urgent, the job
