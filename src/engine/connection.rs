@@ -7,6 +7,8 @@ use super::tube::Order;
 use crate::protocol::command::Put;
 use crate::protocol::{JobId, Seconds};
 use std::collections::BTreeSet;
+use std::fmt;
+use std::net::SocketAddr;
 
 /// In the last second of a job's time to run, its connection gets
 /// `DEADLINE_SOON` instead of waiting.
@@ -25,9 +27,34 @@ pub const MAX_WATCHED: usize = 10_000;
 /// worker takes jobs away, and must not be locked out.
 pub const WATCHED_FREELY: usize = 100;
 
+/// Where a connection comes from, for people to read.
+#[derive(Clone, Debug, Default)]
+pub enum Peer {
+    /// It had closed before this could be found out.
+    #[default]
+    Gone,
+    /// An address of the network.
+    Ip(SocketAddr),
+    /// A process of this machine.
+    Unix(String),
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Peer::Gone => f.write_str("a client that is gone"),
+            Peer::Ip(address) => address.fmt(f),
+            Peer::Unix(process) => write!(f, "unix:{process}"),
+        }
+    }
+}
+
 #[derive(Default)]
 pub struct Connection {
     pub id: ConnectionId,
+    pub peer: Peer,
+    /// When it came.
+    pub since: Time,
     /// The tube that its puts go to.
     pub used: TubeIndex,
     /// The tubes that its reserves take from; at least one. They are in the order
@@ -48,7 +75,7 @@ pub struct Connection {
     pub half_closed: bool,
     /// It has sent a reserve, or got a job by `reserve-job`.
     pub is_worker: bool,
-    /// When it sent the last command; zero if it has sent none.
+    /// When it sent the last command, or came.
     pub asked_at: Time,
     /// How many well-formed puts within the size limit it has sent.
     pub puts: u64,
@@ -90,15 +117,15 @@ impl Connection {
 
 #[cfg(test)]
 mod tests {
-    use crate::engine::{Config, Engine, Time};
+    use crate::engine::{Config, Engine, Peer, Time};
 
     #[test]
     fn a_connection_gets_an_id_that_no_earlier_one_had() {
         let mut engine = Engine::new(Config::new(100), Time::default());
-        let closed = engine.connect();
+        let closed = engine.connect(Peer::default(), Time::default());
         let old_index = engine.find(closed);
         assert!(engine.disconnect(closed, Time::default()));
-        let next = engine.connect();
+        let next = engine.connect(Peer::default(), Time::default());
         assert!(engine.find(next) == old_index && next != closed);
         assert!(engine.find(closed).is_none());
         assert!(engine.is_idle(next) && !engine.is_idle(closed));

@@ -66,13 +66,13 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::{Config, Time};
+    use crate::engine::{Config, Peer, Time};
     use crate::protocol::Framer;
 
     #[test]
     fn a_job_counts_with_its_body_its_options_and_its_keys() {
         let mut engine = Engine::new(Config::new(100), Time::default());
-        let id = engine.connect();
+        let id = engine.connect(Peer::default(), Time::default());
         for (options, counted) in [
             ("", 202),
             (" try:3", 602),

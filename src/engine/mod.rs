@@ -58,7 +58,7 @@ mod timers;
 mod transitions;
 mod tube;
 
-pub use connection::ConnectionId;
+pub use connection::{ConnectionId, Peer};
 pub use job::{JobFields, Lengths, StoredJob, StoredState};
 pub use time::{Shift, Time};
 pub use tube::StoredPause;
@@ -267,10 +267,13 @@ impl Engine {
         engine
     }
 
-    /// A new connection: it uses `default` and watches it.
-    pub fn connect(&mut self) -> ConnectionId {
+    /// A new connection of this peer: it uses `default` and watches it.
+    pub fn connect(&mut self, peer: Peer, now: Time) -> ConnectionId {
         let index = self.connections.insert(|id| Connection {
             id: ConnectionId(id),
+            peer,
+            since: now,
+            asked_at: now,
             used: DEFAULT,
             watched: vec![DEFAULT],
             ..Connection::default()

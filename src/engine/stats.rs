@@ -13,9 +13,7 @@ use super::tube::{Pause, Tube};
 use super::{Engine, SLICE, memory};
 use crate::protocol::command::{self, ListJobs};
 use crate::protocol::document::{LISTED_EACH, TubeNames};
-use crate::protocol::{
-    ConnectionList, ConnectionStats, Document, JobId, JobList, JobStats, Priority, Reply, TubeName,
-};
+use crate::protocol::{Document, JobId, JobList, JobStats, Priority, Reply, TubeName};
 use std::time::Duration;
 
 /// The most connections or tubes that one reply lists.
@@ -26,13 +24,12 @@ const LISTED_AT_ONCE: usize = 100;
 const LISTED_FREELY: usize = 4 * 1024;
 
 impl Engine {
-    /// The answer to `stats` in two parts. The server adds what only the process knows
-    /// at the end of each.
+    /// The answer to `stats`. The server adds what only the process knows.
     // Not inlined, like the others that describe many things: these have large stack
     // frames, and each page that a worker's stack has touched once stays with its client.
     #[inline(never)]
     pub(super) fn stats(&self) -> Reply {
-        let [mut document, mut state] = <[Document; 2]>::default();
+        let mut document = Document::default();
         let [_, timeouts, ..] = self.counts.jobs.events;
         add_jobs(&mut document, &self.counts.jobs);
         for (name, count) in command::counted().into_iter().zip(self.counts.commands) {
@@ -47,8 +44,7 @@ impl Engine {
         document.add("current-workers", self.counts.workers);
         document.add("current-waiting", self.counts.waiting);
         document.add_number("total-connections", self.connections.total);
-        state.add("draining", self.outside.draining);
-        Reply::ServerStats(Box::new([document, state]))
+        Reply::ServerStats(document)
     }
 
     /// What `stats` does not show. The server adds what only the process knows.
@@ -92,7 +88,7 @@ impl Engine {
     pub(super) fn stats_tube(&self, name: &TubeName) -> Option<Reply> {
         let mut facts = Document::default();
         self.add_tube(&mut facts, &self.tubes[self.find_tube(name)?]);
-        Some(Reply::TubeStats(facts))
+        Some(Reply::Document(facts))
     }
 
     pub(super) fn list_tubes(&mut self) -> Reply {
@@ -125,8 +121,7 @@ impl Engine {
     /// but at least one, so that a client which asks for part after part makes progress.
     fn at_once(&self, count: u64, most: usize) -> usize {
         let room = self.room_for_replies() / LISTED_EACH as u64;
-        let most = usize::try_from(room.max(1)).map_or(most, |room| room.min(most));
-        usize::try_from(count).map_or(most, |count| count.min(most))
+        room.max(1).min(count).min(most as u64) as usize
     }
 
     /// Examines a limited number of jobs, so that other clients do not wait long.
@@ -157,13 +152,16 @@ impl Engine {
         Reply::Jobs(Box::new(JobList { items, next }))
     }
 
-    /// Lists a limited number of connections. The server fills in what the engine
-    /// does not know about them.
+    /// Lists a limited number of connections.
     #[inline(never)]
     pub(super) fn list_connections(&mut self, from: u64, count: u64) -> Reply {
         let mut others = self.connections.from(from);
-        let stats = |(id, connection): (u64, &Connection)| {
+        let facts = |(id, connection): (u64, &Connection)| {
             let mut facts = Document::default();
+            facts.add_number("id", id);
+            facts.add_text("address", &connection.peer.to_string());
+            facts.add_number("age", self.now.since(connection.since).as_secs());
+            facts.add_number("idle", self.now.since(connection.asked_at).as_secs());
             facts.add("producer", connection.puts > 0);
             facts.add("worker", connection.is_worker);
             facts.add("waiting", connection.wait.is_some());
@@ -172,19 +170,13 @@ impl Engine {
             facts.add_number("held", connection.reserved.len() as u64);
             facts.add_number("puts", connection.puts);
             facts.add_number("reserves", connection.reserves);
-            ConnectionStats {
-                id,
-                address: String::new(),
-                age: 0,
-                idle: self.now.since(connection.asked_at).as_secs(),
-                facts,
-            }
+            facts
         };
         let most = self.at_once(count, LISTED_AT_ONCE);
-        let items: Vec<_> = others.by_ref().take(most).map(stats).collect();
+        let items: Vec<_> = others.by_ref().take(most).map(facts).collect();
         self.effects.steps += items.len();
         let next = others.next().map(|(id, _)| id);
-        Reply::Connections(ConnectionList { items, next })
+        Reply::Document(Document::list("connections", items.into_iter(), next))
     }
 
     /// Lists a limited number of tubes.
@@ -196,7 +188,7 @@ impl Engine {
         let items: Vec<_> = others.by_ref().take(most).map(facts).collect();
         self.effects.steps += items.len();
         let next = others.next().map(|(id, _)| id);
-        Reply::TubeStats(Document::list("tubes", items.into_iter(), next))
+        Reply::Document(Document::list("tubes", items.into_iter(), next))
     }
 
     /// What `stats-job` and `list-jobs` show. The engine does not know in which
@@ -208,6 +200,7 @@ impl Engine {
         };
         let holder = job.state.holder();
         let reserved_by = holder.map_or(0, |holder| self.connections[holder].id.0);
+        let details = job.details.as_deref().cloned().unwrap_or_default();
         JobStats {
             id,
             tube: self.tubes[job.tube].name.clone(),
@@ -218,10 +211,13 @@ impl Engine {
             ttr: job.ttr,
             time_left: seconds(until.since(self.now)),
             file: 0,
-            counters: job.counters(),
+            counters: details.counters,
             size: u32::try_from(job.body.content().len()).unwrap_or(u32::MAX),
-            options: self.option_stats(job),
             reserved_by,
+            options: details.options,
+            places_free: self.places_free(job),
+            failed_tries: details.failed_tries,
+            expires_in: job.expires_at().map(|at| seconds(at.since(self.now))),
         }
     }
 
@@ -271,7 +267,7 @@ impl Engine {
     }
 }
 
-pub(super) fn seconds(time: Duration) -> u32 {
+fn seconds(time: Duration) -> u32 {
     u32::try_from(time.as_secs()).unwrap_or(u32::MAX)
 }
 

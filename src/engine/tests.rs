@@ -13,10 +13,14 @@ impl Bench {
         Bench(Engine::new(Config::new(100), Time::default()))
     }
 
+    fn connect(&mut self) -> ConnectionId {
+        self.0.connect(Peer::default(), Time::default())
+    }
+
     /// A connection that watches this many tubes beside `default`: `0`, `1`
     /// and so on.
     fn watching(&mut self, count: usize) -> ConnectionId {
-        let id = self.0.connect();
+        let id = self.connect();
         (0..count).for_each(|tube| drop(self.ask(id, &format!("watch {tube}\r\n"))));
         id
     }
@@ -81,7 +85,7 @@ fn reply(reply: Reply) -> Outcome {
 fn a_command_costs_a_step_for_each_job_and_tube_that_it_examines() {
     let mut bench = Bench::new();
     let [few, many] = [9, 1600].map(|count| bench.watching(count));
-    let other = bench.0.connect();
+    let other = bench.connect();
     for (id, text, steps) in [
         (other, "use 5\r\n", 1),
         // Copying a name costs little.
@@ -115,7 +119,7 @@ fn a_command_costs_a_step_for_each_job_and_tube_that_it_examines() {
 fn waiting_clients_get_the_best_of_the_jobs_whose_delays_end_together() {
     let mut bench = Bench::new();
     let waiting = [3, 40, 50].map(|count| bench.watching(count));
-    let other = bench.0.connect();
+    let other = bench.connect();
     for (tube, priority) in [(2, 9), (45, 0), (30, 5), (1, 7)] {
         bench.put(other, tube, &format!("{priority} 1 60 0"));
     }
@@ -133,7 +137,7 @@ fn very_many_waiting_clients_are_served_in_slices_and_in_order() {
     let mut bench = Bench::new();
     let waiting: Vec<_> = (0..500).map(|_| bench.watching(500)).collect();
     let late = bench.watching(500);
-    let other = bench.0.connect();
+    let other = bench.connect();
     (0..500).for_each(|tube| bench.put(other, tube, "0 1 60 0"));
     for &id in &waiting {
         assert_eq!(bench.ask(id, "reserve\r\n").0, Outcome::Waiting);
@@ -159,7 +163,7 @@ fn very_many_waiting_clients_are_served_in_slices_and_in_order() {
 #[test]
 fn a_slice_has_no_more_changes_than_the_caller_has_room_for() {
     let mut bench = Bench::new();
-    let worker = bench.0.connect();
+    let worker = bench.connect();
     (0..10).for_each(|_| bench.put(worker, 1, "0 1 60 0"));
     bench.0.outside.most_changes = Some(4);
     let is_ready = |engine: &Engine, id| {
@@ -178,7 +182,7 @@ fn a_slice_has_no_more_changes_than_the_caller_has_room_for() {
 #[test]
 fn a_limit_with_room_again_does_not_cost_a_step_for_each_tube_and_client() {
     let mut bench = Bench::new();
-    let other = bench.0.connect();
+    let other = bench.connect();
     (0..1000).for_each(|tube| bench.put(other, tube, "0 0 60 0 con:key"));
     let holder = bench.watching(1000);
     let (_, longest) = bench.ask(holder, "reserve\r\n");
@@ -200,7 +204,7 @@ fn a_limit_with_room_again_does_not_cost_a_step_for_each_tube_and_client() {
 #[test]
 fn jobs_with_one_limit_may_be_in_a_thousand_tubes_and_a_put_into_one_more_is_refused() {
     let mut bench = Bench::new();
-    let id = bench.0.connect();
+    let id = bench.connect();
     (0..1000).for_each(|tube| bench.put(id, tube, "0 0 60 0 con:key"));
     let put = "put 0 0 60 0 con:key\r\n\r\n";
     let refused = reply(Reply::OutOfMemory);
@@ -233,7 +237,7 @@ fn a_connection_may_watch_ten_thousand_tubes() {
 #[test]
 fn a_request_of_a_connection_that_is_not_there_closes_it() {
     let mut bench = Bench::new();
-    let id = bench.0.connect();
+    let id = bench.connect();
     assert!(bench.0.disconnect(id, Time::default()));
     assert_eq!(bench.ask(id, "peek-ready\r\n").0, Outcome::Quit);
     assert_eq!(bench.ask(id, "put 0 0 60 0\r\n\r\n").0, Outcome::Quit);
@@ -243,10 +247,10 @@ fn a_request_of_a_connection_that_is_not_there_closes_it() {
 #[test]
 fn commands_of_workers_are_never_refused_for_memory() {
     let mut bench = Bench::new();
-    let producer = bench.0.connect();
+    let producer = bench.connect();
     (0..300).for_each(|tube| bench.put(producer, tube, "0 0 60 0"));
     bench.0.config.max_memory = Some(bench.0.memory());
-    let worker = bench.0.connect();
+    let worker = bench.connect();
     let refused = reply(Reply::OutOfMemory);
     assert_eq!(bench.ask(producer, "put 0 0 60 0\r\n\r\n").0, refused);
     assert_eq!(bench.ask(worker, "watch new\r\n").0, refused);
@@ -272,9 +276,9 @@ fn with_little_memory_lists_are_shorter_and_have_at_least_one_item() {
     const LIMIT: u64 = 1_000_000;
     let mut bench = Bench::new();
     bench.0.config.max_memory = Some(LIMIT);
-    let producer = bench.0.connect();
+    let producer = bench.connect();
     (0..20).for_each(|tube| bench.put(producer, tube, "0 0 60 0"));
-    let ids: Vec<_> = (0..20).map(|_| bench.0.connect()).collect();
+    let ids: Vec<_> = (0..20).map(|_| bench.connect()).collect();
     let mut items = |room: Option<u64>, command: &str| {
         // The rest is taken by what clients hold.
         let all = LIMIT + LIMIT / 16;
@@ -314,7 +318,7 @@ fn with_little_memory_lists_are_shorter_and_have_at_least_one_item() {
 #[test]
 fn unique_keys_take_at_most_a_quarter_of_the_memory() {
     let mut bench = Bench::new();
-    let id = bench.0.connect();
+    let id = bench.connect();
     bench.0.config.max_memory = Some(100_000);
     let put = |number| format!("put 0 0 60 0 idp:{number}:31536000\r\n\r\n");
     let mut taken = Vec::new();

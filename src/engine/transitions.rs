@@ -393,8 +393,12 @@ impl Engine {
 
 #[cfg(test)]
 mod tests {
-    use crate::engine::{Config, ConnectionId, Engine, Outcome, Time};
+    use crate::engine::{Config, ConnectionId, Engine, Outcome, Peer, Time};
     use crate::protocol::{Framer, Seconds};
+
+    fn connect(engine: &mut Engine) -> ConnectionId {
+        engine.connect(Peer::default(), Time::default())
+    }
 
     fn ask(engine: &mut Engine, id: ConnectionId, text: &str, now: Time) {
         let (mut framer, mut input) = (Framer::new(100), text.as_bytes());
@@ -422,7 +426,7 @@ mod tests {
     fn waits_for_very_many_tubes_end_one_after_the_other() {
         let mut engine = Engine::new(Config::new(100), Time::default());
         for _ in 0..3 {
-            let id = engine.connect();
+            let id = connect(&mut engine);
             for tube in 1..1500 {
                 ask(
                     &mut engine,
@@ -448,7 +452,7 @@ mod tests {
     #[test]
     fn very_many_jobs_change_a_thousand_at_a_time() {
         let mut engine = Engine::new(Config::new(100), Time::default());
-        let [puts, works] = [engine.connect(), engine.connect()];
+        let [puts, works] = [(); 2].map(|()| connect(&mut engine));
         let after = |seconds| Time::default() + Seconds(seconds);
         for number in 0..2500 {
             let text = format!("use {}\r\nput 0 1 1 0\r\n\r\n", number % 2);

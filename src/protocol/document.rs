@@ -87,10 +87,10 @@ impl Document {
         list
     }
 
-    /// Appends the keys of these documents, after their length.
-    pub(super) fn encode(parts: &[Document], out: &mut Vec<u8>) {
-        begin(parts.iter().map(Document::len).sum(), out);
-        parts.iter().for_each(|part| out.extend_from_slice(&part.0));
+    /// Appends the keys and values, after their length.
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        begin(self.len(), out);
+        out.extend_from_slice(&self.0);
     }
 }
 
@@ -103,15 +103,6 @@ fn begin(length: usize, out: &mut Vec<u8>) {
 /// For how many bytes of memory a job, a connection or a tube in a list counts: what it
 /// takes with long names, as the engine gives it and as text.
 pub const LISTED_EACH: usize = 3000;
-
-/// A part of a list, in the order of the ids, and where the next part begins.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct List<T> {
-    /// What is listed.
-    pub items: Vec<T>,
-    /// The first id that this part leaves out; `None` if it is the last part.
-    pub next: Option<u64>,
-}
 
 /// Appends the digits of a number. (`write!` takes several times as long.)
 pub(super) fn push_number(out: &mut Vec<u8>, number: u64) {
@@ -212,11 +203,10 @@ mod tests {
     fn a_text_with_quotes_and_backslashes_is_escaped() {
         let mut document = Document::default();
         document.add_text("hostname", r#"a"b\c"#);
-        let mut next = Document::default();
-        next.add("uptime", 9);
-        next.add("draining", "false");
+        document.add("uptime", 9);
+        document.add("draining", "false");
         let mut out = Vec::new();
-        Reply::ServerStats(Box::new([document, next])).encode(&mut out);
+        Reply::ServerStats(document).encode(&mut out);
         let expected = "OK 50\r\n---\nhostname: \"a\\\"b\\\\c\"\nuptime: 9\n\
             draining: false\n\r\n";
         assert_eq!(out, expected.as_bytes());

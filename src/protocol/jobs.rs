@@ -1,9 +1,7 @@
 //! What `stats-job` and `list-jobs` show of jobs: `stats-job` has a line for each of
 //! beanstalkd's keys, `list-jobs` a line for each job, with what is ours as well.
 
-use super::document::List;
-use super::options::OptionStats;
-use super::{Document, JobId, Priority, Seconds, TubeName};
+use super::{Document, JobId, Priority, PutOptions, Seconds, TubeName};
 
 /// Where in its life a job is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,12 +81,19 @@ pub struct JobStats {
     pub file: u32,
     /// What has happened to it.
     pub counters: Counters,
-    /// The length of its body, in bytes; only in `list-jobs`.
+    /// The length of its body, in bytes; this and what follows are not in `stats-job`.
     pub size: u32,
-    /// Its options, if it has any; not in `stats-job`.
-    pub options: Option<Box<OptionStats>>,
-    /// The connection that has reserved it, 0 if none has; only in `list-jobs`.
+    /// The connection that has reserved it, 0 if none has.
     pub reserved_by: u64,
+    /// The options of its put, if it has any.
+    pub options: Option<Box<PutOptions>>,
+    /// How many more jobs with the key of its limit may be reserved now.
+    pub places_free: u64,
+    /// How many tries have failed, if it has a try limit.
+    pub failed_tries: u32,
+    /// How many seconds are left until it expires, whatever its state, if it expires at
+    /// all.
+    pub expires_in: Option<u32>,
 }
 
 impl JobStats {
@@ -111,8 +116,14 @@ impl JobStats {
     }
 }
 
-/// What `list-jobs` answers.
-pub type JobList = List<JobStats>;
+/// What `list-jobs` answers: a part of a list, in the order of the ids.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobList {
+    /// What is listed.
+    pub items: Vec<JobStats>,
+    /// The first id that this part leaves out; `None` if it is the last part.
+    pub next: Option<u64>,
+}
 
 impl JobList {
     pub(super) fn document(&self) -> Document {
@@ -121,7 +132,7 @@ impl JobList {
             facts.add_number("size", job.size);
             facts.add_number("reserved-by", job.reserved_by);
             if let Some(options) = &job.options {
-                options.add_to(&mut facts);
+                options.add_to(&mut facts, job);
             }
             facts
         };
@@ -132,8 +143,8 @@ impl JobList {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::Reply;
     use crate::protocol::document::LISTED_EACH;
-    use crate::protocol::{PutOptions, Reply};
 
     fn job(id: u64) -> JobStats {
         JobStats {
@@ -148,8 +159,11 @@ mod tests {
             file: 4,
             counters: [5, 6, 7, 8, 9],
             size: 10,
-            options: None,
             reserved_by: 0,
+            options: None,
+            places_free: 0,
+            failed_tries: 9,
+            expires_in: None,
         }
     }
 
@@ -202,19 +216,15 @@ mod tests {
         let options = format!(" idp:{key}:31536000 con:{key}:99 try:9 exp:99");
         let job = JobStats {
             tube: TubeName::parse(&[b'n'; 200]).unwrap(),
-            options: Some(Box::new(OptionStats {
-                options: PutOptions::parse(options.as_bytes()).unwrap(),
-                free: 0,
-                tries_left: 0,
-                expires_in: Some(9),
-            })),
+            options: PutOptions::parse(options.as_bytes()).map(Box::new),
+            expires_in: Some(9),
             ..job(u64::MAX)
         };
         let list = JobList {
             items: vec![job; 1000],
             next: None,
         };
-        let each = size_of::<JobStats>() + size_of::<OptionStats>();
+        let each = size_of::<JobStats>() + size_of::<PutOptions>();
         let took = 1000 * each + 2 * encoded(&list).len();
         assert!(
             (LISTED_EACH * 600..LISTED_EACH * 1000).contains(&took),

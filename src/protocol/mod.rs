@@ -2,13 +2,11 @@
 //!
 //! [`framing`] turns bytes into [`Request`]s, and [`command`] reads their lines. The
 //! engine answers with a [`Reply`], which [`reply`] turns into bytes again.
-//! [`document`] has the format of statistics and lists, and [`jobs`] and `connections`
-//! say what each item shows; the numbers come from the engine. `options` has the four
-//! options of a `put`.
+//! [`document`] has the format of statistics and lists, and [`jobs`] says what is shown of
+//! a job; the numbers come from the engine. `options` has the four options of a `put`.
 
 mod body;
 pub mod command;
-mod connections;
 pub mod document;
 pub mod framing;
 pub mod jobs;
@@ -18,12 +16,11 @@ pub mod reply;
 
 pub use body::Body;
 pub use command::Command;
-pub use connections::{ConnectionList, ConnectionStats};
 pub use document::Document;
 pub use framing::{Framer, Request};
 pub use jobs::{Counters, Event, JobList, JobState, JobStats};
 pub use name::TubeName;
-pub use options::{Key, Limit, OptionStats, PutOptions, Unique};
+pub use options::{Key, Limit, PutOptions, Unique};
 pub use reply::{DependsOn, Reply};
 
 use std::fmt;

@@ -11,7 +11,7 @@
 //! They come in any order, each at most once, and each after one space.
 //! What they do is in `engine/options`.
 
-use super::{Document, Seconds, TubeName, command};
+use super::{Document, JobStats, Seconds, TubeName, command};
 use std::fmt;
 
 /// The name of what is unique or limited. It has the characters and lengths of
@@ -21,6 +21,14 @@ pub type Key = TubeName;
 /// The longest time for which the key of a deleted job stays taken: a year. A larger number
 /// counts as this one, since what never ends would fill the memory.
 const LONGEST_TAKEN: u32 = 365 * 24 * 60 * 60;
+
+// The keys of `list-jobs` by which the options are put once more.
+const UNIQUE_KEY: &str = "idempotency-key";
+const UNIQUE_TTL: &str = "idempotency-ttl";
+const LIMIT_KEY: &str = "concurrency-key";
+const LIMIT: &str = "concurrency-limit";
+const TRIES: &str = "tries";
+const EXPIRES_IN: &str = "expires-in";
 
 /// `idp`: as long as a job with this key is in the tube, no other one is created.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,12 +105,31 @@ impl PutOptions {
 
     /// Whether there is a unique key and no other option: a deleted job keeps nothing else.
     pub fn is_key_alone(&self) -> bool {
-        let unique = self.unique.clone();
         let alone = PutOptions {
-            unique,
+            unique: self.unique.clone(),
             ..PutOptions::default()
         };
         self.unique.is_some() && *self == alone
+    }
+
+    /// Adds the keys and values that `list-jobs` shows of the options of this job.
+    pub(super) fn add_to(&self, facts: &mut Document, job: &JobStats) {
+        if let Some(unique) = &self.unique {
+            facts.add_name(UNIQUE_KEY, &unique.key);
+            facts.add_number(UNIQUE_TTL, unique.taken_for.0);
+        }
+        if let Some(limit) = &self.limit {
+            facts.add_name(LIMIT_KEY, &limit.key);
+            facts.add_number(LIMIT, limit.most);
+            facts.add_number("concurrency-free", job.places_free);
+        }
+        if let Some(tries) = self.tries {
+            facts.add_number(TRIES, tries);
+            facts.add_number("tries-left", tries.saturating_sub(job.failed_tries));
+        }
+        if let Some(left) = job.expires_in {
+            facts.add_number(EXPIRES_IN, left);
+        }
     }
 
     /// The options of a job whose keys and values a server lists, to be put once more.
@@ -157,50 +184,6 @@ fn number(mut digits: &[u8]) -> Option<u32> {
 
 fn at_least_1(digits: &[u8]) -> Option<u32> {
     number(digits).filter(|&number| number >= 1)
-}
-
-// The keys of `list-jobs` by which the options are put once more.
-const UNIQUE_KEY: &str = "idempotency-key";
-const UNIQUE_TTL: &str = "idempotency-ttl";
-const LIMIT_KEY: &str = "concurrency-key";
-const LIMIT: &str = "concurrency-limit";
-const TRIES: &str = "tries";
-const EXPIRES_IN: &str = "expires-in";
-
-/// What `list-jobs` shows of the options of a job.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OptionStats {
-    /// The options of its put.
-    pub options: PutOptions,
-    /// How many more jobs with its key may be reserved now.
-    pub free: u64,
-    /// How many tries are left before the job is buried.
-    pub tries_left: u32,
-    /// How many seconds are left until it expires, whatever its state, if it expires at
-    /// all.
-    pub expires_in: Option<u32>,
-}
-
-impl OptionStats {
-    /// Adds the keys and values for the options that the job has.
-    pub(super) fn add_to(&self, facts: &mut Document) {
-        if let Some(unique) = &self.options.unique {
-            facts.add_name(UNIQUE_KEY, &unique.key);
-            facts.add_number(UNIQUE_TTL, unique.taken_for.0);
-        }
-        if let Some(limit) = &self.options.limit {
-            facts.add_name(LIMIT_KEY, &limit.key);
-            facts.add_number(LIMIT, limit.most);
-            facts.add_number("concurrency-free", self.free);
-        }
-        if let Some(tries) = self.options.tries {
-            facts.add_number(TRIES, tries);
-            facts.add_number("tries-left", self.tries_left);
-        }
-        if let Some(left) = self.expires_in {
-            facts.add_number(EXPIRES_IN, left);
-        }
-    }
 }
 
 #[cfg(test)]

@@ -2,8 +2,7 @@
 
 use super::document::{LISTED_EACH, TubeNames, push_number};
 use super::jobs::{JobList, JobStats};
-use super::{Body, ConnectionList, Document, JobId, JobState, Priority, TubeName};
-use std::slice;
+use super::{Body, Document, JobId, JobState, Priority, TubeName};
 
 /// What the server answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,20 +55,18 @@ pub enum Reply {
     Paused,
     /// `OK <bytes>` and a YAML dictionary: `stats-job`.
     JobStats(Box<JobStats>),
-    /// `OK <bytes>` and YAML: a dictionary for `stats-tube`; for `list-tube-stats` a list of
-    /// tubes, and the number to continue from.
-    TubeStats(Document),
-    /// `OK <bytes>` and a YAML dictionary: `stats`, in two parts. At the end of each, the
-    /// server adds what only the process knows.
-    ServerStats(Box<[Document; 2]>),
-    /// The same for `list-server-stats`, in one part.
+    /// `OK <bytes>` and YAML: a dictionary for `stats-tube`; for `list-connections` and
+    /// `list-tube-stats` a list, and the number to continue from.
+    Document(Document),
+    /// `OK <bytes>` and a YAML dictionary: `stats`. At the end, the server adds what only the
+    /// process knows.
+    ServerStats(Document),
+    /// The same for `list-server-stats`.
     MoreServerStats(Document),
     /// `OK <bytes>` and a YAML list.
     Tubes(TubeNames),
     /// `OK <bytes>` and YAML: a list of jobs, and the id to continue from.
     Jobs(Box<JobList>),
-    /// `OK <bytes>` and YAML: a list of connections, and the id to continue from.
-    Connections(ConnectionList),
     /// `CLOSED`: the connection with this number ends. The server closes it.
     Closed(u64),
     /// `OUT_OF_MEMORY`: no room for the job.
@@ -120,20 +117,17 @@ impl Reply {
                 for number in [job.delay.0, job.ttr.0].into_iter().chain(job.counters) {
                     add_number(out, number.into());
                 }
-                if let Some(stats) = &job.options {
-                    add_word(out, &stats.options.to_string());
+                if let Some(options) = &job.options {
+                    add_word(out, &options.to_string());
                 }
             }
             Reply::Watching(count) | Reply::KickedCount(count) => add_number(out, *count as u64),
             Reply::Using(tube) => add_word(out, tube.as_str()),
-            Reply::ServerStats(parts) => Document::encode(&**parts, out),
-            Reply::JobStats(job) => Document::encode(&[job.facts()], out),
-            Reply::TubeStats(document) | Reply::MoreServerStats(document) => {
-                Document::encode(slice::from_ref(document), out);
-            }
+            Reply::ServerStats(facts) | Reply::MoreServerStats(facts) => facts.encode(out),
+            Reply::Document(document) => document.encode(out),
+            Reply::JobStats(job) => job.facts().encode(out),
             Reply::Tubes(names) => names.encode(out),
-            Reply::Connections(list) => Document::encode(&[list.document()], out),
-            Reply::Jobs(list) => Document::encode(&[list.document()], out),
+            Reply::Jobs(list) => list.document().encode(out),
             _ => {}
         }
         out.extend_from_slice(b"\r\n");
@@ -155,9 +149,8 @@ impl Reply {
             Reply::Tubes(names) => names.reply_len(),
             Reply::JobStats(_) => LISTED_EACH,
             Reply::Jobs(list) => LISTED_EACH * list.items.len(),
-            Reply::Connections(list) => LISTED_EACH * list.items.len(),
-            Reply::TubeStats(document) | Reply::MoreServerStats(document) => 3 * document.len(),
-            Reply::ServerStats(parts) => 3 * parts.iter().map(Document::len).sum::<usize>(),
+            Reply::ServerStats(facts) | Reply::MoreServerStats(facts) => 3 * facts.len(),
+            Reply::Document(document) => 3 * document.len(),
             Reply::Using(tube) => tube.as_str().len(),
             reply => reply.body().map_or(0, |body| body.wire().len()),
         }
@@ -207,9 +200,9 @@ impl Reply {
             Reply::Found(..) => "FOUND",
             Reply::KickedCount(_) | Reply::Kicked => "KICKED",
             Reply::Paused => "PAUSED",
-            Reply::JobStats(_) | Reply::TubeStats(_) => "OK",
+            Reply::JobStats(_) | Reply::Document(_) => "OK",
             Reply::ServerStats(_) | Reply::MoreServerStats(_) => "OK",
-            Reply::Tubes(_) | Reply::Jobs(_) | Reply::Connections(_) => "OK",
+            Reply::Tubes(_) | Reply::Jobs(_) => "OK",
             Reply::Closed(_) => "CLOSED",
             Reply::OutOfMemory => "OUT_OF_MEMORY",
             Reply::InternalError => "INTERNAL_ERROR",

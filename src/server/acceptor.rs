@@ -102,7 +102,7 @@ impl Acceptor<'_> {
             Err(stream) => {
                 let most = shared.limits.max_connections;
                 log::client_warning(
-                    stream,
+                    stream.peer(),
                     format_args!("closed at once: the limit of connections, {most}, is reached"),
                 );
                 return self.name_those_with_most();
@@ -110,7 +110,7 @@ impl Acceptor<'_> {
         };
         while let Err(error) = self.workers.hand_over(shared, &client) {
             log::client_warning(
-                &client.stream,
+                &client.peer,
                 format_args!("starting a thread: {error}; accepting pauses"),
             );
             if self.pause() {
@@ -130,8 +130,8 @@ impl Acceptor<'_> {
         }
         let mut counts: BTreeMap<_, u64> = BTreeMap::new();
         for client in self.shared.clients() {
-            // A peer that has closed has no address any more.
-            if let Some((address, _port)) = client.stream.to_string().rsplit_once(':') {
+            // One that had closed before it was accepted has no address.
+            if let Some((address, _port)) = client.peer.to_string().rsplit_once(':') {
                 *counts.entry(address.to_owned()).or_default() += 1;
             }
         }

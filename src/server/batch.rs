@@ -239,7 +239,7 @@ impl Batch {
 mod tests {
     use super::*;
     use crate::binlog::{Binlog, Options, SyncMode};
-    use crate::engine::{Config, Engine, Shift};
+    use crate::engine::{Config, Engine, Peer, Shift};
     use crate::protocol::command::{Ask, Rest};
     use crate::protocol::{Framer, Seconds};
     use crate::server::{Clock, Limits};
@@ -270,6 +270,10 @@ mod tests {
         Shared::new(engine, Some(binlog), clock, limits).unwrap()
     }
 
+    fn connect(shared: &Shared) -> ConnectionId {
+        shared.with_lock(|state, now| state.engine.connect(Peer::default(), now))
+    }
+
     fn execute(batch: &mut Batch, shared: &Shared, id: ConnectionId) -> Next {
         batch.execute_slices(shared, id, &mut MemoryPart::new(&shared.memory, 0), false)
     }
@@ -287,7 +291,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let an_hour_ago = Clock::start().now() - Seconds(3600);
         let (mut engine, binlog) = open(&directory, an_hour_ago);
-        let id = engine.connect();
+        let id = engine.connect(Peer::default(), an_hour_ago);
         for number in 1..=2100 {
             let text = format!("put 0 0 60 1 idp:{number}:60\r\nx\r\ndelete {number}\r\n");
             let (mut framer, mut input) = (Framer::new(100), text.as_bytes());
@@ -316,10 +320,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let shared = shared(&directory);
         let hour = Shift(3_600_000_000_000);
-        let id = shared.with_lock(|state, _| {
-            state.engine.outside.clock_shift = hour;
-            state.engine.connect()
-        });
+        let id = connect(&shared);
+        shared.with_lock(|state, _| state.engine.outside.clock_shift = hour);
         let shift_after = |text: &str| {
             let mut batch = Batch::default();
             push(&mut batch, text);
@@ -335,7 +337,7 @@ mod tests {
     #[test]
     fn keys_that_expire_count_towards_the_time_slice() {
         let mut engine = Engine::new(Config::new(100), Time::default());
-        let id = engine.connect();
+        let id = engine.connect(Peer::default(), Time::default());
         for number in 1..=100 {
             let text = format!("put 0 0 60 1 idp:{number}:60\r\nx\r\ndelete {number}\r\n");
             let (mut framer, mut input) = (Framer::new(100), text.as_bytes());
@@ -354,7 +356,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let shared = shared(&directory);
         let ask = |text: &str| {
-            let id = shared.with_lock(|state, _| state.engine.connect());
+            let id = connect(&shared);
             let mut batch = Batch::default();
             push(&mut batch, text);
             assert!(execute(&mut batch, &shared, id) == Next::Post);
@@ -372,7 +374,7 @@ mod tests {
     fn backpressure_delays_replies_only_while_requests_are_left_to_execute() {
         let directory = tempfile::tempdir().unwrap();
         let shared = shared(&directory);
-        let id = shared.with_lock(|state, _| state.engine.connect());
+        let id = connect(&shared);
         let mut batch = Batch::default();
         push(&mut batch, "put 0 0 60 1\r\nx\r\n");
         assert!(execute(&mut batch, &shared, id) == Next::Post);
@@ -408,7 +410,7 @@ mod tests {
     fn requests_that_were_read_together_wait_once_for_clients_that_have_hung_up() {
         let directory = tempfile::tempdir().unwrap();
         let shared = shared(&directory);
-        let id = shared.with_lock(|state, _| state.engine.connect());
+        let id = connect(&shared);
         let mut batch = Batch {
             awaits_leavers: true,
             ..Batch::default()
@@ -446,7 +448,7 @@ mod tests {
             let mut batch = Batch::default();
             push(&mut batch, &"peek-ready\r\n".repeat(3));
             shared.with_lock(|state, now| {
-                let id = state.engine.connect();
+                let id = state.engine.connect(Peer::default(), now);
                 state.engine.outside.most_changes = most_changes;
                 state.engine.effects.steps = steps - 2;
                 assert!(batch.execute_slice(&shared, state, id, now) == Next::Continue);
@@ -463,7 +465,7 @@ mod tests {
         push(&mut batch, &"peek-ready\r\n".repeat(2 * CHECK_EVERY));
         std::thread::scope(|scope| {
             shared.with_lock(|state, now| {
-                let id = state.engine.connect();
+                let id = state.engine.connect(Peer::default(), now);
                 scope.spawn(|| shared.with_lock(|_, _| ()));
                 while !shared.is_awaited() {
                     std::thread::yield_now();
@@ -479,7 +481,7 @@ mod tests {
     fn a_long_reply_is_sent_before_the_next_one_is_encoded() {
         let directory = tempfile::tempdir().unwrap();
         let shared = shared(&directory);
-        let id = shared.with_lock(|state, _| state.engine.connect());
+        let id = connect(&shared);
         let replies = |text: &str| {
             let mut batch = Batch::default();
             push(&mut batch, text);
@@ -505,7 +507,7 @@ mod tests {
     fn a_long_reply_counts_as_memory_from_the_moment_at_which_it_is_made() {
         let directory = tempfile::tempdir().unwrap();
         let shared = shared(&directory);
-        let id = shared.with_lock(|state, _| state.engine.connect());
+        let id = connect(&shared);
         let name = "n".repeat(200);
         let counted = |text: &str| {
             let (mut batch, mut part) = (Batch::default(), MemoryPart::new(&shared.memory, 0));
@@ -524,7 +526,7 @@ mod tests {
         }
         counted(&format!("use {name}\r\n"));
         for _ in 0..64 {
-            shared.with_lock(|state, _| state.engine.connect());
+            connect(&shared);
         }
         for long in [
             "list-tubes",
@@ -544,7 +546,7 @@ mod tests {
     fn few_replies_are_gathered_if_there_is_no_room_for_many() {
         let directory = tempfile::tempdir().unwrap();
         let shared = shared(&directory);
-        let id = shared.with_lock(|state, _| state.engine.connect());
+        let id = connect(&shared);
         let replies = || {
             let (mut batch, mut part) = (Batch::default(), MemoryPart::new(&shared.memory, 0));
             push(&mut batch, &"peek 1\r\n".repeat(REQUESTS_AT_ONCE - 1));

@@ -34,6 +34,7 @@ impl Shared {
     }
 
     fn take_slot(&self, stream: Stream) -> Result<Arc<Client>, Stream> {
+        let peer = stream.peer();
         // Held until the connection is in the list of hang-ups, too: a client that asks for
         // those that leave has to find it in both.
         let leaving = self.leaving.lock();
@@ -43,15 +44,16 @@ impl Shared {
             if state.clients.len() - leavers.take(CLOSING).count() >= self.limits.max_connections {
                 return Err(stream);
             }
-            let (id, timeout) = (state.engine.connect(), self.limits.idle_timeout);
+            let id = state.engine.connect(peer.clone(), now);
             let (binlog, leaving) = (self.binlog.clone(), Arc::clone(&self.leaving));
-            let client = Arc::new(Client::new(stream, id, now, binlog, leaving, timeout));
+            let timeout = self.limits.idle_timeout;
+            let client = Arc::new(Client::new(stream, peer, id, binlog, leaving, timeout));
             state.clients.insert(id, Arc::clone(&client));
             Ok(client)
         })?;
         if let Err(error) = self.hangups.add(&client.stream.0, client.id.0) {
             let text = "only its worker will notice that it hangs up";
-            log::client_warning(&client.stream, format_args!("{text}: {error}"));
+            log::client_warning(&client.peer, format_args!("{text}: {error}"));
         }
         Ok(client)
     }
@@ -120,8 +122,8 @@ impl Shared {
         let found = self.with_lock(|state, _| state.clients.get(&id).cloned());
         // It may have left just now.
         if let Some(client) = found {
-            let text = format_args!("closes connection {}, {}", id.0, client.stream);
-            log::client_warning(&by.stream, text);
+            let text = format_args!("closes connection {}, {}", id.0, client.peer);
+            log::client_warning(&by.peer, text);
             client.stream.close();
         }
     }

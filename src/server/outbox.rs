@@ -34,14 +34,14 @@
 use super::Stream;
 use super::leaving::Leaving;
 use crate::binlog::{Binlog, Failed, Lsn, Waiter};
-use crate::engine::{ConnectionId, Time};
+use crate::engine::{ConnectionId, Peer};
 use crate::log::{self, Level};
 use crate::protocol::{Body, DependsOn, Reply};
 use crate::sync::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::fmt::Display;
 use std::io::{self, IoSlice};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How many bytes of replies are gathered before they are sent. For a client that
@@ -71,10 +71,7 @@ pub struct Client {
     pub stream: Stream,
     /// Its id in the engine.
     pub id: ConnectionId,
-    /// When it came.
-    pub since: Time,
-    /// Its name in the log, if connections are logged.
-    pub name: OnceLock<String>,
+    pub peer: Peer,
     binlog: Option<Arc<Binlog>>,
     /// The clients for which others wait; this one may be among them.
     leaving: Arc<Leaving>,
@@ -147,17 +144,16 @@ impl Client {
     /// A client on this socket.
     pub fn new(
         stream: Stream,
+        peer: Peer,
         id: ConnectionId,
-        since: Time,
         binlog: Option<Arc<Binlog>>,
         leaving: Arc<Leaving>,
         send_timeout: Option<Duration>,
     ) -> Client {
         Client {
             stream,
+            peer,
             id,
-            since,
-            name: OnceLock::new(),
             binlog,
             leaving,
             send_timeout,
@@ -388,8 +384,8 @@ impl Client {
 
     /// Logs what this client does, if that is to be logged.
     pub fn log(&self, level: Level, text: impl Display) {
-        if let Some(name) = self.name.get() {
-            log::write(level, format_args!("{name}: {text}"));
+        if log::is_on(level) {
+            log::write(level, format_args!("{}: {text}", self.peer));
         }
     }
 
@@ -649,8 +645,8 @@ mod tests {
         theirs.set_read_timeout(Some(PATIENCE)).unwrap();
         let client = Client::new(
             Stream(ours.into()),
+            Peer::default(),
             ConnectionId(0),
-            Time::default(),
             None,
             Arc::default(),
             send_timeout,

@@ -1,10 +1,8 @@
-//! What the engine does not know of what `stats`, `list-server-stats` and
-//! `list-connections` show.
+//! What the engine does not know of what `stats` and `list-server-stats` show.
 
 use super::shared::Shared;
 use crate::binlog;
-use crate::engine::ConnectionId;
-use crate::protocol::{ConnectionList, ConnectionStats, Document};
+use crate::protocol::Document;
 use crate::sys::random;
 use nix::sys::resource::{Usage, UsageWho, getrusage};
 use nix::sys::time::{TimeVal, TimeValLike};
@@ -20,38 +18,39 @@ const VERSION: &str = concat!(
     env!("CARGO_PKG_VERSION_MINOR")
 );
 
-/// Adds to the two parts of `stats`, which are sent one after the other, what the engine
-/// cannot know. Without a binlog, the keys about it are 0, except the size of its files.
+/// Adds to `stats` what the engine cannot know, and, in its place, what the server has told
+/// it. Without a binlog, the keys about it are 0, except the size of its files.
 // Not inlined: this function has a stack frame of a kilobyte, which other
 // replies do not need.
 #[inline(never)]
-pub fn complete(parts: &mut [Document; 2], shared: &Shared) {
+pub fn complete(facts: &mut Document, shared: &Shared) {
     let usage = getrusage(UsageWho::RUSAGE_SELF).ok();
     let time = |part: fn(&Usage) -> TimeVal| {
         let time = usage.as_ref().map_or(TimeVal::zero(), part);
         format!("{}.{:06}", time.tv_sec(), time.tv_usec())
     };
     let binlog = binlog(shared);
-    let [process, machine] = parts;
-    process.add("pid", std::process::id());
-    process.add_text("version", VERSION);
-    process.add("rusage-utime", time(Usage::user_time));
-    process.add("rusage-stime", time(Usage::system_time));
-    process.add("uptime", shared.clock.uptime().as_secs());
-    process.add("binlog-oldest-index", binlog.oldest_index);
-    process.add("binlog-current-index", binlog.current_index);
-    process.add("binlog-records-migrated", binlog.records_migrated);
-    process.add("binlog-records-written", binlog.records_written);
-    process.add("binlog-max-size", shared.limits.segment_size);
+    facts.add("pid", std::process::id());
+    facts.add_text("version", VERSION);
+    facts.add("rusage-utime", time(Usage::user_time));
+    facts.add("rusage-stime", time(Usage::system_time));
+    facts.add("uptime", shared.clock.uptime().as_secs());
+    facts.add("binlog-oldest-index", binlog.oldest_index);
+    facts.add("binlog-current-index", binlog.current_index);
+    facts.add("binlog-records-migrated", binlog.records_migrated);
+    facts.add("binlog-records-written", binlog.records_written);
+    facts.add("binlog-max-size", shared.limits.segment_size);
+    let draining = shared.with_lock(|state, _| state.engine.outside.draining);
+    facts.add("draining", draining);
     let names = nix::sys::utsname::uname().ok();
     let name = |part: fn(&UtsName) -> &OsStr| {
         let name = names.as_ref().map(part).unwrap_or_default();
         name.to_string_lossy().into_owned()
     };
-    machine.add("id", &*INSTANCE);
-    machine.add_name_or_text("hostname", &name(UtsName::nodename));
-    machine.add_text("os", &name(UtsName::version));
-    machine.add_name_or_text("platform", &name(UtsName::machine));
+    facts.add("id", &*INSTANCE);
+    facts.add_name_or_text("hostname", &name(UtsName::nodename));
+    facts.add_text("os", &name(UtsName::version));
+    facts.add_name_or_text("platform", &name(UtsName::machine));
 }
 
 /// Adds to `list-server-stats` what the engine cannot know.
@@ -65,24 +64,6 @@ pub fn complete_more(facts: &mut Document, shared: &Shared) {
 fn binlog(shared: &Shared) -> binlog::Stats {
     let stats = shared.binlog.as_ref().map(|binlog| binlog.stats());
     stats.unwrap_or_default()
-}
-
-/// Adds to a list of connections what the engine does not know of them. Those
-/// that have closed meanwhile are omitted.
-pub fn name_peers(list: &mut ConnectionList, shared: &Shared) {
-    let clients: Vec<_> = shared.with_lock(|state, _| {
-        let client = |one: &ConnectionStats| state.clients.get(&ConnectionId(one.id)).cloned();
-        list.items.iter().map(client).collect()
-    });
-    let (mut clients, now) = (clients.into_iter(), shared.clock.now());
-    list.items.retain_mut(|one| {
-        let Some(client) = clients.next().flatten() else {
-            return false;
-        };
-        one.address = client.stream.to_string();
-        one.age = now.since(client.since).as_secs();
-        true
-    });
 }
 
 /// A random number that distinguishes this process from others.

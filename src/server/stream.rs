@@ -3,16 +3,17 @@
 //! no signal: Rust's programs ignore SIGPIPE from their start.)
 
 use super::LOOKS_EVERY;
+use crate::engine::Peer;
 use crate::sys;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{
-    AddressFamily, MsgFlags, Shutdown, SockaddrLike, SockaddrStorage, getpeername, recv, send,
-    sendmsg, setsockopt, shutdown, sockopt,
+    MsgFlags, Shutdown, SockaddrStorage, getpeername, recv, send, sendmsg, setsockopt, shutdown,
+    sockopt,
 };
 use nix::sys::time::{TimeVal, TimeValLike};
-use std::fmt;
 use std::io::{self, IoSlice};
+use std::net::{SocketAddrV4, SocketAddrV6};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -138,24 +139,22 @@ impl Stream {
         }
     }
 
+    /// Where the client comes from.
+    pub fn peer(&self) -> Peer {
+        let Ok(address) = getpeername::<SockaddrStorage>(self.0.as_raw_fd()) else {
+            return Peer::Gone;
+        };
+        match (address.as_sockaddr_in(), address.as_sockaddr_in6()) {
+            (Some(ip), _) => Peer::Ip(SocketAddrV4::from(*ip).into()),
+            (_, Some(ip)) => Peer::Ip(SocketAddrV6::from(*ip).into()),
+            _ => Peer::Unix(sys::peer(&self.0).unwrap_or_default()),
+        }
+    }
+
     /// Ends the connection in both directions.
     pub fn close(&self) {
         // This fails only in the same case as above.
         let (Ok(()) | Err(_)) = shutdown(self.0.as_raw_fd(), Shutdown::Both);
-    }
-}
-
-/// The peer's address, for people to read.
-impl fmt::Display for Stream {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let address = getpeername::<SockaddrStorage>(self.0.as_raw_fd());
-        match (address, sys::peer(&self.0)) {
-            (Ok(address), Ok(peer)) if address.family() == Some(AddressFamily::Unix) => {
-                write!(f, "unix:{peer}")
-            }
-            (Ok(address), _) => address.fmt(f),
-            (Err(_), _) => f.write_str("a client that is gone"),
-        }
     }
 }
 
@@ -193,7 +192,7 @@ mod tests {
     #[test]
     fn a_peer_on_a_unix_socket_is_named_by_its_process() {
         let (ours, _theirs) = UnixStream::pair().unwrap();
-        let name = Stream(ours.into()).to_string();
+        let name = Stream(ours.into()).peer().to_string();
         let user = nix::unistd::geteuid();
         assert!(name.starts_with("unix:"), "{name}");
         assert!(name.ends_with(&format!("uid={user}")), "{name}");

@@ -24,9 +24,6 @@ const WIDE: usize = 80 * 1024;
 
 /// Serves one client until its connection ends.
 pub fn serve(shared: &Shared, client: &Arc<Client>) {
-    if log::is_on(Level::Connections) {
-        client.name.get_or_init(|| client.stream.to_string());
-    }
     client.log(Level::Connections, "connected");
     let end = Worker::new(shared, client).run();
     match &end {
@@ -305,16 +302,14 @@ fn complete(reply: &mut Reply, shared: &Shared, client: &Client) {
     };
     match reply {
         Reply::OutOfMemory => log::client_warning(
-            &client.stream,
+            &client.peer,
             "refused: OUT_OF_MEMORY ('beanpole why' says what is full)",
         ),
         // These differ between runs, and a simulated run must be reproducible.
-        Reply::ServerStats(_) | Reply::MoreServerStats(_) | Reply::Connections(_)
-            if cfg!(simulated) => {}
+        Reply::ServerStats(_) | Reply::MoreServerStats(_) if cfg!(simulated) => {}
         Reply::Closed(id) => shared.close(ConnectionId(*id), client),
-        Reply::ServerStats(parts) => stats::complete(parts, shared),
+        Reply::ServerStats(facts) => stats::complete(facts, shared),
         Reply::MoreServerStats(facts) => stats::complete_more(facts, shared),
-        Reply::Connections(list) => stats::name_peers(list, shared),
         Reply::JobStats(job) => fill_in_file(job),
         Reply::Jobs(list) => list.items.iter_mut().for_each(fill_in_file),
         _ => {}
@@ -332,7 +327,7 @@ fn log_request(client: &Client, request: &Request, line: &[u8]) {
         Request::Body(Err(reason)) => write(format_args!("no body: {reason:?}")),
         Request::Refused(_) => write(format_args!("a line that is no command")),
         Request::Http => log::client_warning(
-            &client.stream,
+            &client.peer,
             "closed: it speaks HTTP (does a web page have a browser do that?)",
         ),
         Request::Continue(_) => {}
@@ -342,7 +337,7 @@ fn log_request(client: &Client, request: &Request, line: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::{Config, Engine};
+    use crate::engine::{Config, Engine, Peer};
     use crate::protocol::command::{Ask, Rest};
     use crate::protocol::framing::MAX_LINE;
     use crate::protocol::{Body, JobId};
@@ -369,11 +364,11 @@ mod tests {
             ..Config::new(90_000)
         };
         let mut engine = Engine::new(config, clock.now());
-        let id = engine.connect();
+        let id = engine.connect(Peer::default(), clock.now());
         let shared = Shared::new(engine, None, clock, limits).unwrap();
         let (ours, theirs) = UnixStream::pair().unwrap();
-        let (stream, now) = (Stream(ours.into()), clock.now());
-        let client = Client::new(stream, id, now, None, Arc::default(), None);
+        let stream = Stream(ours.into());
+        let client = Client::new(stream, Peer::default(), id, None, Arc::default(), None);
         work(Worker::new(&shared, &Arc::new(client)), theirs);
     }
 

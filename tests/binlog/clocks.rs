@@ -3,7 +3,7 @@
 
 use crate::disk::Disk;
 use beanpole::binlog::{Binlog, SyncMode, recovery};
-use beanpole::engine::{Config, Engine, Outcome, Shift, StoredState, Time};
+use beanpole::engine::{Config, Engine, Outcome, Peer, Shift, StoredState, Time};
 use beanpole::protocol::command::Put;
 use beanpole::protocol::framing::Request;
 use beanpole::protocol::{Body, Command, JobId, Priority, Seconds};
@@ -30,7 +30,7 @@ fn start(disk: &Disk, clock: Time) -> (Engine, Arc<Binlog>) {
 /// Puts a job with this delay at this time of the engine, while the system's
 /// clock is so far ahead of that.
 fn put(engine: &mut Engine, log: &Binlog, delay: u32, now: Time, shift: Shift) {
-    let client = engine.connect();
+    let client = engine.connect(Peer::default(), now);
     let line = Put {
         priority: Priority(0),
         delay: Seconds(delay),

@@ -3,7 +3,7 @@
 
 use crate::disk::Disk;
 use beanpole::binlog::{Binlog, SyncMode, recovery};
-use beanpole::engine::{Config, ConnectionId, Engine, Outcome, Time};
+use beanpole::engine::{Config, ConnectionId, Engine, Outcome, Peer, Time};
 use beanpole::protocol::{Framer, Reply, Seconds, TubeName};
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ impl Server {
         let opened = recovery::recover(storage, SyncMode::Always, 4096, &mut engine);
         let opened = opened.unwrap_or_else(|error| panic!("{error}"));
         engine.set_next_id(opened.next_id);
-        let client = engine.connect();
+        let client = engine.connect(Peer::default(), now);
         let log = opened.binlog;
         let mut server = Server {
             engine,

@@ -7,7 +7,7 @@ use crate::model::{Opened, SIZE};
 use crate::support::{beanpole, saved, start_in, storage};
 use beanpole::binlog::format::Header;
 use beanpole::binlog::{SyncMode, recovery};
-use beanpole::engine::{Config, Engine, StoredJob, StoredState, Time};
+use beanpole::engine::{Config, Engine, Peer, StoredJob, StoredState, Time};
 use beanpole::protocol::{Framer, JobId};
 use std::fs;
 use std::path::Path;
@@ -133,7 +133,7 @@ fn work_on(directory: &Path) {
         let opened = recovery::recover(storage(directory), SyncMode::Never, SIZE, &mut engine);
         let opened = opened.unwrap_or_else(|error| panic!("{error}"));
         engine.set_next_id(opened.next_id);
-        let client = engine.connect();
+        let client = engine.connect(Peer::default(), now);
         let lines = [
             "put 0 0 60 1\r\nx\r\n",
             "watch mail\r\nwatch a\r\nkick 9\r\nuse mail\r\nkick 9\r\nuse a\r\nkick 9\r\n",

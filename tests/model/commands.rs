@@ -25,6 +25,7 @@ impl Model {
             self.said.push((client, "closed".into()));
             return;
         }
+        self.client(client).asked_at = self.now;
         if line.len() + 2 > MAX_LINE {
             self.said.push((client, "BAD_FORMAT".into()));
             return;
@@ -41,6 +42,7 @@ impl Model {
 
     /// Takes the bytes that follow the line of a put: the body and two more.
     pub fn body(&mut self, client: Client, bytes: &str) {
+        self.client(client).asked_at = self.now;
         let incoming = self.client(client).incoming.take();
         let used = self.client(client).used.clone();
         let reply = match incoming.expect("an awaited body") {

@@ -31,8 +31,7 @@ impl Model {
         text += &format!("current-workers: {}\n", clients(|one| one.worker));
         text += &format!("current-waiting: {}\n", self.waiting.len());
         text += &format!("total-connections: {}\n", self.connected_ever);
-        // A server adds here what only its process knows.
-        text += &format!("draining: {}\n", self.draining);
+        // A server adds what only its process knows.
         document(&text)
     }
 
@@ -164,16 +163,17 @@ impl Model {
         )
     }
 
-    /// A server adds the addresses and ages.
     pub(super) fn list_connections(&self, from: usize, count: u64) -> String {
         let those = self.clients.iter().filter(|(_, one)| one.number >= from);
         let most = self.at_once(count as usize, 100);
         let listed = those.clone().take(most).map(|(client, one)| {
             let held = |job: &&Job| job.state.holder() == Some(*client);
             format!(
-                "id: {}\naddress: \"\"\nage: 0\nidle: 0\nproducer: {}\nworker: {}\nwaiting: {}\n\
-                tube: {}\nwatched: {}\nheld: {}\nputs: {}\nreserves: {}",
+                "id: {}\naddress: \"a client that is gone\"\nage: {}\nidle: {}\nproducer: {}\nworker: {}\n\
+                waiting: {}\ntube: {}\nwatched: {}\nheld: {}\nputs: {}\nreserves: {}",
                 one.number,
+                (self.now - one.since) / SECOND,
+                (self.now - one.asked_at) / SECOND,
                 one.producer,
                 one.worker,
                 self.is_waiting(*client),

@@ -177,6 +177,9 @@ struct Tube {
 struct Connection {
     /// The number of the connection since the server started.
     number: usize,
+    /// When it came, and when it said something last.
+    since: u64,
+    asked_at: u64,
     used: String,
     watched: Vec<String>,
     /// While it waits: the end of its timeout.
@@ -215,6 +218,8 @@ impl Model {
         self.connected_ever += 1;
         let connection = Connection {
             number: self.connected_ever,
+            since: self.now,
+            asked_at: self.now,
             used: "default".into(),
             watched: vec!["default".into()],
             ..Connection::default()

@@ -12,7 +12,7 @@ pub use support::Random;
 
 use crate::naive::{Client, Model, SECOND};
 use beanpole::engine::{
-    Change, Config, ConnectionId, Engine, Outcome, StoredJob, StoredPause, StoredState, Time,
+    Change, Config, ConnectionId, Engine, Outcome, Peer, StoredJob, StoredPause, StoredState, Time,
 };
 use beanpole::protocol::{Framer, JobId, Reply, Request, TubeName};
 use history::History;
@@ -134,7 +134,7 @@ impl World {
         let client = self.model.connect();
         self.history.note(&self.model, client, "connects");
         let link = Link {
-            id: self.engine.connect(),
+            id: self.engine.connect(Peer::default(), self.now()),
             framer: Framer::new(self.model.max_job_size as u32),
             input: Vec::new(),
             body: None,

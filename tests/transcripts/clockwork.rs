@@ -2,7 +2,7 @@
 //! when a story says so. Each client is two buffers.
 
 use crate::player::{Received, Stage};
-use beanpole::engine::{Config, ConnectionId, Engine, Outcome, Time};
+use beanpole::engine::{Config, ConnectionId, Engine, Outcome, Peer, Time};
 use beanpole::options::{self, Invocation};
 use beanpole::protocol::{Document, Framer, Reply};
 use std::collections::BTreeMap;
@@ -83,6 +83,7 @@ impl Clockwork {
 
     fn run_one(&mut self, name: &str) {
         let (uptime, mut closed) = (self.now.since(START), None);
+        let draining = self.engine.outside.draining;
         let client = self
             .clients
             .get_mut(name)
@@ -103,7 +104,7 @@ impl Clockwork {
                     if let Reply::Closed(id) = reply {
                         closed = Some(ConnectionId(id));
                     }
-                    client.answer(reply, uptime);
+                    client.answer(reply, uptime, draining);
                     if closed.is_some() {
                         break;
                     }
@@ -136,7 +137,7 @@ impl Clockwork {
                 "{name} gets an answer without waiting"
             );
             client.state = ClientState::Served;
-            client.answer(reply, Duration::ZERO);
+            client.answer(reply, Duration::ZERO, false);
             served.push(name.clone());
         }
         served
@@ -144,20 +145,14 @@ impl Clockwork {
 }
 
 impl Client {
-    fn answer(&mut self, mut reply: Reply, uptime: Duration) {
-        if let Reply::ServerStats(parts) = &mut reply {
-            add_process(parts, uptime);
+    fn answer(&mut self, mut reply: Reply, uptime: Duration, draining: bool) {
+        if let Reply::ServerStats(facts) = &mut reply {
+            add_process(facts, uptime, draining);
         }
         if let Reply::MoreServerStats(facts) = &mut reply {
             facts.add("binlog-size", 0_u32);
             facts.add("binlog-live-size", 0_u32);
             facts.add("max-connections", 1000_u32);
-        }
-        if let Reply::Connections(list) = &mut reply {
-            for one in &mut list.items {
-                one.address = "127.0.0.1:11301".into();
-                one.age = uptime.as_secs();
-            }
         }
         reply.encode(&mut self.output);
         self.output
@@ -168,7 +163,7 @@ impl Client {
 impl Stage for Clockwork {
     fn connect(&mut self, client: &str) -> io::Result<()> {
         let new = Client {
-            id: self.engine.connect(),
+            id: self.engine.connect(Peer::default(), self.now),
             framer: Framer::new(self.max_job_size),
             input: Vec::new(),
             output: Vec::new(),
@@ -253,20 +248,20 @@ impl Stage for Clockwork {
 }
 
 /// Adds to `stats` what the server adds, because the engine does not know it.
-fn add_process(parts: &mut [Document; 2], uptime: Duration) {
-    let [process, machine] = parts;
-    process.add("pid", 1_u32);
-    process.add_text("version", "1.13");
-    process.add("rusage-utime", "0.000000");
-    process.add("rusage-stime", "0.000000");
-    process.add("uptime", uptime.as_secs());
-    process.add("binlog-oldest-index", 0_u32);
-    process.add("binlog-current-index", 0_u32);
-    process.add("binlog-records-migrated", 0_u32);
-    process.add("binlog-records-written", 0_u32);
-    process.add("binlog-max-size", 10_u32 << 20);
-    machine.add("id", "0123456789abcdef");
-    machine.add_name_or_text("hostname", "host");
-    machine.add_text("os", "#1 SMP");
-    machine.add_name_or_text("platform", "x86_64");
+fn add_process(facts: &mut Document, uptime: Duration, draining: bool) {
+    facts.add("pid", 1_u32);
+    facts.add_text("version", "1.13");
+    facts.add("rusage-utime", "0.000000");
+    facts.add("rusage-stime", "0.000000");
+    facts.add("uptime", uptime.as_secs());
+    facts.add("binlog-oldest-index", 0_u32);
+    facts.add("binlog-current-index", 0_u32);
+    facts.add("binlog-records-migrated", 0_u32);
+    facts.add("binlog-records-written", 0_u32);
+    facts.add("binlog-max-size", 10_u32 << 20);
+    facts.add("draining", draining);
+    facts.add("id", "0123456789abcdef");
+    facts.add_name_or_text("hostname", "host");
+    facts.add_text("os", "#1 SMP");
+    facts.add_name_or_text("platform", "x86_64");
 }

@@ -17,10 +17,8 @@ mod expiry;
 mod tries;
 mod unique;
 
-use super::job::{Job, QueueEntry, State};
-use super::stats::seconds;
+use super::job::{QueueEntry, State};
 use super::{Change, Engine, JobId, Owner};
-use crate::protocol::OptionStats;
 use concurrency::JobsByKey;
 use unique::UniqueKeys;
 
@@ -120,18 +118,5 @@ impl Engine {
                 self.delete_job(id);
             }
         }
-    }
-
-    /// What `list-jobs` shows of the options of a job.
-    pub(super) fn option_stats(&self, job: &Job) -> Option<Box<OptionStats>> {
-        let details = job.details.as_deref()?;
-        let options = details.options.as_deref()?;
-        let tries = options.tries.unwrap_or(0);
-        Some(Box::new(OptionStats {
-            options: options.clone(),
-            free: self.places_free(job),
-            tries_left: tries.saturating_sub(details.failed_tries),
-            expires_in: job.expires_at().map(|at| seconds(at.since(self.now))),
-        }))
     }
 }

@@ -3,7 +3,7 @@
 
 use super::{Event, see};
 use crate::binlog::Jobs;
-use crate::engine::{Change, Config, ConnectionId, Outcome, StoredJob, StoredPause, Time};
+use crate::engine::{Change, Config, ConnectionId, Outcome, Peer, StoredJob, StoredPause, Time};
 use crate::protocol::framing::NoBody;
 use crate::protocol::{JobId, Reply, Request, TubeName};
 use std::ops::{Deref, DerefMut};
@@ -32,8 +32,8 @@ impl Engine {
         Engine(Real::new(config, now))
     }
 
-    pub fn connect(&mut self) -> ConnectionId {
-        let id = self.0.connect();
+    pub fn connect(&mut self, peer: Peer, now: Time) -> ConnectionId {
+        let id = self.0.connect(peer, now);
         see(Event::Connected(id));
         id
     }

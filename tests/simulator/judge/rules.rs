@@ -135,8 +135,7 @@ impl Judge {
             Reply::TimedOut => line == "reserve-with-timeout 0",
             Reply::KickedCount(0) => true,
             Reply::Tubes(_) => line != "list-tubes-watched",
-            Reply::Jobs(_) | Reply::Connections(_) => true,
-            Reply::JobStats(_) | Reply::TubeStats(_) => true,
+            Reply::Jobs(_) | Reply::JobStats(_) | Reply::Document(_) => true,
             Reply::ServerStats(_) | Reply::MoreServerStats(_) => true,
             _ => false,
         }
