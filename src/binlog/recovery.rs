@@ -65,8 +65,7 @@ pub fn recover(
         opening.remove(&name)?;
         // It would come back with the next power cut, and the segment before may have a torn
         // end by then.
-        let removed = opening.storage.sync();
-        removed.map_err(Error::on("sync the removal of", &name))?;
+        opening.sync_names()?;
         opening.notices.push(format!(
             "removed {name}: it had just begun, and none of its changes were ever synced"
         ));

@@ -43,11 +43,12 @@
 //! even in segments of 64 KiB that is a log of a thousand files. What files lack is no part of
 //! the disk's capacity any more: puts are refused earlier by that.
 //!
-//! XFS wants some 63 free blocks at once for a longer directory. If another program takes each
-//! block that is given back, three eighths are spent in vain, and then a whole prepared segment
-//! is removed. After that nothing is promised: compaction goes on with what the other files
-//! have left. Segments of 256 KiB have 64 blocks: there the other program only needs to take
-//! two of them before the name does, and the log fails.
+//! XFS wants some 63 free blocks at once for a longer directory, though it uses one or two: with
+//! 950 files once for 252 segments that begin, with 240 twice in 20,000, with 28 never. If
+//! another program takes each block that is given back, three eighths are spent in vain, and
+//! then a whole prepared segment is removed. After that nothing is promised: compaction goes on
+//! with what the other files have left. Segments of 256 KiB have 64 blocks: there the other
+//! program only needs to take two of them before the name does, and the log fails.
 //!
 //! Why a bound on live bytes? The fuller the files are with live bytes, the more has to
 //! be moved to free one of them: near the last byte, each put would move a whole
@@ -294,7 +295,9 @@ impl Tail {
     /// number; `None` if there is no such file, or no number left.
     pub fn begin_segment(&mut self, record: u64) -> Option<u32> {
         let number = self.live.current().checked_add(1)?;
-        let prepared = self.take_prepared(record)?;
+        // The shortest one that has room for it.
+        let index = self.shortest_for(record)?;
+        let prepared = self.prepared.swap_remove(index);
         let previous_end = self.live.newest().used_bytes;
         self.live.begin(number, prepared.len);
         let header = self.live.header(previous_end);
@@ -302,13 +305,6 @@ impl Tail {
         self.end.0 += HEADER_LEN;
         self.steps.push(Step::Begin(header, prepared));
         Some(number)
-    }
-
-    /// Takes the shortest prepared segment in which one with a record of this length
-    /// can begin.
-    fn take_prepared(&mut self, record: u64) -> Option<Prepared> {
-        let index = self.shortest_for(record)?;
-        Some(self.prepared.swap_remove(index))
     }
 
     /// Takes the longest prepared segment: one that has been cut might be too little.
