@@ -90,7 +90,7 @@
 //!    worker.
 //! 5. The worker sends what was left to it, and reads the next command.
 //!
-//! The clock acts only through the engine's timers: each request first does
+//! The clock acts only through the engine's timer wheel: each request first does
 //! what is due, and one thread sleeps until something is. With nothing to do, no
 //! thread runs, unless an option asks for that: a watchdog, a timeout of idle clients, or
 //! a directory that another machine could take over. (Then one thread checks every two

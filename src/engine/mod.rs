@@ -54,9 +54,9 @@ mod stats;
 #[cfg(test)]
 mod tests;
 mod time;
-mod timers;
 mod transitions;
 mod tube;
+mod wheel;
 
 pub use connection::{ConnectionId, Peer};
 pub use job::{JobFields, Lengths, StoredJob, StoredState};
@@ -73,8 +73,8 @@ use options::Keys;
 use slab::{ConnectionIndex, OfConnections, OfTubes, Slab, TubeIndex};
 use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
-use timers::TimerQueue;
 use tube::{DEFAULT, Order, Tube, TubesByName};
+use wheel::Wheel;
 
 /// How many jobs, tubes or connections one kind of work (what is due, what expires, who is
 /// served) changes in one time slice, at most.
@@ -217,7 +217,7 @@ struct Burials {
 /// All timers.
 #[derive(Default)]
 struct Timers {
-    queue: TimerQueue,
+    wheel: Wheel<Owner>,
     /// The jobs that expire while they are ready or delayed, and the tombstones, each with
     /// the moment.
     ends: BTreeSet<(Time, JobId)>,
@@ -321,7 +321,7 @@ impl Engine {
         }
         let mut connection = self.connections.remove(id.0).expect("it was there");
         let owner = Owner::Connection(index);
-        self.timers.queue.clear(owner, &mut connection.timer);
+        self.timers.wheel.clear(owner, &mut connection.timer);
         self.counts.producers -= usize::from(connection.puts > 0);
         self.counts.workers -= usize::from(connection.is_worker);
         self.tubes[connection.watched[0]].watching -= 1;
@@ -360,7 +360,7 @@ impl Engine {
         if self.has_unserved() {
             Some(Time::default())
         } else {
-            self.timers.queue.wake_at
+            self.timers.wheel.wake_at
         }
     }
 

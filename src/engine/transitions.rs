@@ -63,7 +63,8 @@ impl Engine {
                 return;
             }
         }
-        let due = self.timers.queue.take_due(self.now, self.slice());
+        let mut due = Vec::new();
+        self.timers.wheel.advance(self.now, self.slice(), &mut due);
         self.effects.steps += due.len();
         // All of it counts as one moment: a connection that waits when jobs
         // become ready at the same moment gets the best of them.
@@ -371,7 +372,7 @@ impl Engine {
     }
 
     /// Sets a timer to what comes next for its owner, if that is earlier. (It never has to
-    /// be later: see `timers.rs`.)
+    /// be later: see `wheel.rs`.)
     pub(super) fn set_timer(&mut self, owner: Owner) {
         let (due, timer) = match owner {
             Owner::Ends => (
@@ -387,7 +388,7 @@ impl Engine {
                 (connection.next_event(), &mut connection.timer)
             }
         };
-        self.timers.queue.set(owner, due, timer);
+        self.timers.wheel.set(owner, due, timer);
     }
 }
 

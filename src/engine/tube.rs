@@ -187,7 +187,7 @@ impl Engine {
             return;
         }
         let mut tube = self.tubes.remove(tube.id).expect("it was there");
-        self.timers.queue.clear(Owner::Tube(index), &mut tube.timer);
+        self.timers.wheel.clear(Owner::Tube(index), &mut tube.timer);
         let names = &mut self.tubes_by_name;
         names.indices.remove(&tube.name);
         names.list.swap_remove(tube.position);
