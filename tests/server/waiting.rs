@@ -3,7 +3,7 @@
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
 use std::time::{Duration, Instant};
-use support::{Client, Folder, Server};
+use support::{Client, Folder, Server, eventually};
 
 /// Clients that were connected before it closed, and those that connect after it.
 #[test]
@@ -59,9 +59,10 @@ fn ask_about_closed_clients<S: Read + Write>(
         rounds += 1;
         missed
     };
-    // While the machine is busy, some leave too late. So there are several tries.
-    let mut are_few = || (0..200).filter(|_| is_missed()).count() <= 10;
-    assert!((0..10).any(|_| are_few()), "more than 10 of 200, ten times");
+    // While the machine is busy, some leave too late. So it may take several tries.
+    eventually("at most 5 of 100 are missed", || {
+        (0..100).filter(|_| is_missed()).count() <= 5
+    });
     // A command that has waited for others counts once.
     assert_eq!(before.count("cmd-reserve-with-timeout"), rounds as u64);
 }
