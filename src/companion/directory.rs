@@ -4,20 +4,18 @@ use crate::failure::plain;
 use crate::text::output::complain;
 use beanpole::binlog::storage::{File, Source};
 use beanpole::binlog::{Error, lock};
-use std::fs::{self, OpenOptions};
+use std::fs::{self, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Locks a directory: no server uses it as long as the result lives. Where not even a file
-/// can be made for that, no server can use it; and where there is no file `lock`, none uses
-/// it. We make none there: it would be in the way of a server that runs as another user.
+/// Locks a directory: no server uses it as long as the result lives. Its file `lock` is not
+/// made, where there is none: it would be in the way of a server that runs as another user.
 pub fn open(path: &Path) -> Result<Arc<dyn Source>, Error> {
     use io::ErrorKind::{NotADirectory, NotFound};
-    let unlocked = || Ok(Arc::new(Unlocked(path.to_owned())) as Arc<dyn Source>);
     if path.is_dir() && !path.join("lock").exists() {
-        return unlocked();
+        return lock_itself(path);
     }
     match lock(path, false) {
         Ok((storage, _)) => Ok(storage),
@@ -25,16 +23,30 @@ pub fn open(path: &Path) -> Result<Arc<dyn Source>, Error> {
             if kind != io::ErrorKind::ReadOnlyFilesystem {
                 complain!("it is read without a lock: {}", plain(why));
             }
-            unlocked()
+            lock_itself(path)
         }
         Err(error) => Err(error),
     }
 }
 
-/// A directory that no server can use or uses.
-struct Unlocked(PathBuf);
+/// Locks only the directory itself, as a server does beside its file `lock`.
+fn lock_itself(path: &Path) -> Result<Arc<dyn Source>, Error> {
+    let directory = fs::File::open(path).ok();
+    let locked = directory.as_ref().map(fs::File::try_lock_shared);
+    match locked {
+        Some(Err(TryLockError::WouldBlock)) => Err(Error::Locked(path.to_owned())),
+        // Not every file system can lock a directory, and what cannot be opened cannot be read.
+        _ => Ok(Arc::new(ReadOnly(path.to_owned(), directory))),
+    }
+}
 
-impl Source for Unlocked {
+/// A directory in which no file is made or changed.
+struct ReadOnly(
+    PathBuf,
+    #[expect(dead_code, reason = "it has the lock")] Option<fs::File>,
+);
+
+impl Source for ReadOnly {
     fn list(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in fs::read_dir(&self.0)? {
