@@ -174,6 +174,14 @@ fn disk_with(files: &[(&str, Vec<u8>)]) -> Disk {
     disk
 }
 
+/// The two files of this life.
+fn disk_of([first, second]: &[Vec<Theirs>; 2]) -> Disk {
+    disk_with(&[
+        ("binlog.2", version_7(first)),
+        ("binlog.3", version_7(second)),
+    ])
+}
+
 /// The jobs that are left at the end of [`a_life`].
 pub fn lives() -> Jobs {
     let job = |id, body: &[u8], state, counters| StoredJob {
@@ -274,17 +282,14 @@ fn each_layout_of_beanstalkd_is_taken_over() {
 #[test]
 fn a_power_cut_during_a_takeover_neither_loses_nor_doubles_a_job() {
     for seed in search::seeds(1..40) {
-        let ([mut first, second], mut jobs) = (a_life(), lives());
+        let (mut life, mut jobs) = (a_life(), lives());
         if seed % 2 == 0 {
             // It does not fit into the first segment, where no job is then.
-            first[1].body = body_of(9000);
+            life[0][1].body = body_of(9000);
             jobs.get_mut(&JobId(1)).unwrap().body = Body::new(&[b'x'; 9000]);
         }
-        let disk = disk_with(&[
-            ("binlog.2", version_7(&first)),
-            ("binlog.3", version_7(&second)),
-            ("binlog.4", vec![0; 4096]), // just begun
-        ]);
+        let disk = disk_of(&life);
+        disk.put("binlog.4", &[0; 4096]); // just begun
         let random = Mutex::new(Random::new(seed));
         disk.watch(Arc::new(move |disk, _| {
             let random = &mut *random.lock().unwrap();
@@ -333,17 +338,12 @@ fn a_takeover_without_room_says_how_much_it_needs_and_changes_nothing() {
 /// neither server could start on a full disk.
 #[test]
 fn a_takeover_that_fails_at_any_operation_may_be_done_again() {
-    let [first, second] = a_life();
-    // beanstalkd that is killed at its first start leaves a file of zeros.
-    let files = [
-        ("binlog.2", version_7(&first)),
-        ("binlog.3", version_7(&second)),
-        ("binlog.4", vec![0; 4096]),
-    ];
     let mut tried = 0;
     for operation in 1.. {
         for kind in [ErrorKind::StorageFull, ErrorKind::Other] {
-            let disk = disk_with(&files);
+            let disk = disk_of(&a_life());
+            // beanstalkd that is killed at its first start leaves a file of zeros.
+            disk.put("binlog.4", &[0; 4096]);
             let before = (disk.names(), disk.used());
             disk.fail_at(operation, kind);
             let is_refused = start(&disk).is_err();
@@ -531,13 +531,9 @@ fn a_takeover_is_refused_while_files_of_an_earlier_one_are_there() {
 /// jobs, or is refused.
 #[test]
 fn segments_that_are_lost_during_a_takeover_are_missed_or_copied_again() {
-    let [first, second] = a_life();
     let (mut refused, mut copied) = (0, 0);
     for operations in 0.. {
-        let disk = disk_with(&[
-            ("binlog.2", version_7(&first)),
-            ("binlog.3", version_7(&second)),
-        ]);
+        let disk = disk_of(&a_life());
         disk.stop_after(operations);
         let is_over = start(&disk).is_ok();
         let random = &mut Random::new(operations);
@@ -575,14 +571,10 @@ fn segments_that_are_lost_during_a_takeover_are_missed_or_copied_again() {
 /// them.
 #[test]
 fn beanstalkd_may_be_started_again_after_a_takeover_that_was_interrupted() {
-    let [first, second] = a_life();
     let third = vec![becomes(6, DELETED, [0; 5]), put(100, b"new\r\n")];
     let (mut copies, mut clashes) = (0, 0);
     for operations in 0.. {
-        let disk = disk_with(&[
-            ("binlog.2", version_7(&first)),
-            ("binlog.3", version_7(&second)),
-        ]);
+        let disk = disk_of(&a_life());
         disk.stop_after(operations);
         let is_over = start(&disk).is_ok();
         let disk = disk.state().kill();
