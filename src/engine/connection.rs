@@ -7,8 +7,8 @@ use super::tube::Order;
 use crate::protocol::command::Put;
 use crate::protocol::{JobId, Seconds};
 use std::collections::BTreeSet;
-use std::fmt;
-use std::net::SocketAddr;
+use std::fmt::{self, Display};
+use std::sync::Arc;
 
 /// In the last second of a job's time to run, its connection gets
 /// `DEADLINE_SOON` instead of waiting.
@@ -27,24 +27,23 @@ pub const MAX_WATCHED: usize = 10_000;
 /// worker takes jobs away, and must not be locked out.
 pub const WATCHED_FREELY: usize = 100;
 
-/// Where a connection comes from, for people to read.
-#[derive(Clone, Debug, Default)]
-pub enum Peer {
-    /// It had closed before this could be found out.
-    #[default]
-    Gone,
-    /// An address of the network.
-    Ip(SocketAddr),
-    /// A process of this machine.
-    Unix(String),
+/// Where a connection comes from, for people to read; `None` if it had closed before this
+/// could be found out.
+#[derive(Clone, Default)]
+pub struct Peer(Option<Arc<dyn Display + Send + Sync>>);
+
+impl Peer {
+    /// A peer that is shown so.
+    pub fn new(name: impl Display + Send + Sync + 'static) -> Peer {
+        Peer(Some(Arc::new(name)))
+    }
 }
 
-impl fmt::Display for Peer {
+impl Display for Peer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Peer::Gone => f.write_str("a client that is gone"),
-            Peer::Ip(address) => address.fmt(f),
-            Peer::Unix(process) => write!(f, "unix:{process}"),
+        match &self.0 {
+            Some(name) => name.fmt(f),
+            None => f.write_str("a client that is gone"),
         }
     }
 }

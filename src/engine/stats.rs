@@ -44,7 +44,7 @@ impl Engine {
         document.add("current-workers", self.counts.workers);
         document.add("current-waiting", self.counts.waiting);
         document.add_number("total-connections", self.connections.total);
-        Reply::ServerStats(document)
+        Reply::ServerStats(document, self.outside.draining)
     }
 
     /// What `stats` does not show. The server adds what only the process knows.

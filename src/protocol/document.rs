@@ -206,7 +206,7 @@ mod tests {
         document.add("uptime", 9);
         document.add("draining", "false");
         let mut out = Vec::new();
-        Reply::ServerStats(document).encode(&mut out);
+        Reply::ServerStats(document, false).encode(&mut out);
         let expected = "OK 50\r\n---\nhostname: \"a\\\"b\\\\c\"\nuptime: 9\n\
             draining: false\n\r\n";
         assert_eq!(out, expected.as_bytes());

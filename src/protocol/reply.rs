@@ -59,9 +59,9 @@ pub enum Reply {
     /// `list-tube-stats` a list, and the number to continue from.
     Document(Document),
     /// `OK <bytes>` and a YAML dictionary: `stats`. At the end, the server adds what only the
-    /// process knows.
-    ServerStats(Document),
-    /// The same for `list-server-stats`.
+    /// process knows, and among that whether it drains.
+    ServerStats(Document, bool),
+    /// The same for `list-server-stats`, without the latter.
     MoreServerStats(Document),
     /// `OK <bytes>` and a YAML list.
     Tubes(TubeNames),
@@ -123,7 +123,7 @@ impl Reply {
             }
             Reply::Watching(count) | Reply::KickedCount(count) => add_number(out, *count as u64),
             Reply::Using(tube) => add_word(out, tube.as_str()),
-            Reply::ServerStats(facts) | Reply::MoreServerStats(facts) => facts.encode(out),
+            Reply::ServerStats(facts, _) | Reply::MoreServerStats(facts) => facts.encode(out),
             Reply::Document(document) => document.encode(out),
             Reply::JobStats(job) => job.facts().encode(out),
             Reply::Tubes(names) => names.encode(out),
@@ -149,7 +149,7 @@ impl Reply {
             Reply::Tubes(names) => names.reply_len(),
             Reply::JobStats(_) => LISTED_EACH,
             Reply::Jobs(list) => LISTED_EACH * list.items.len(),
-            Reply::ServerStats(facts) | Reply::MoreServerStats(facts) => 3 * facts.len(),
+            Reply::ServerStats(facts, _) | Reply::MoreServerStats(facts) => 3 * facts.len(),
             Reply::Document(document) => 3 * document.len(),
             Reply::Using(tube) => tube.as_str().len(),
             reply => reply.body().map_or(0, |body| body.wire().len()),
@@ -201,7 +201,7 @@ impl Reply {
             Reply::KickedCount(_) | Reply::Kicked => "KICKED",
             Reply::Paused => "PAUSED",
             Reply::JobStats(_) | Reply::Document(_) => "OK",
-            Reply::ServerStats(_) | Reply::MoreServerStats(_) => "OK",
+            Reply::ServerStats(..) | Reply::MoreServerStats(_) => "OK",
             Reply::Tubes(_) | Reply::Jobs(_) => "OK",
             Reply::Closed(_) => "CLOSED",
             Reply::OutOfMemory => "OUT_OF_MEMORY",

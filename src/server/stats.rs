@@ -18,12 +18,12 @@ const VERSION: &str = concat!(
     env!("CARGO_PKG_VERSION_MINOR")
 );
 
-/// Adds to `stats` what the engine cannot know, and, in its place, what the server has told
-/// it. Without a binlog, the keys about it are 0, except the size of its files.
+/// Adds to `stats` what the engine cannot know, and in its place there whether the server
+/// drains. Without a binlog, the keys about it are 0, except the size of its files.
 // Not inlined: this function has a stack frame of a kilobyte, which other
 // replies do not need.
 #[inline(never)]
-pub fn complete(facts: &mut Document, shared: &Shared) {
+pub fn complete(facts: &mut Document, draining: bool, shared: &Shared) {
     let usage = getrusage(UsageWho::RUSAGE_SELF).ok();
     let time = |part: fn(&Usage) -> TimeVal| {
         let time = usage.as_ref().map_or(TimeVal::zero(), part);
@@ -40,7 +40,6 @@ pub fn complete(facts: &mut Document, shared: &Shared) {
     facts.add("binlog-records-migrated", binlog.records_migrated);
     facts.add("binlog-records-written", binlog.records_written);
     facts.add("binlog-max-size", shared.limits.segment_size);
-    let draining = shared.with_lock(|state, _| state.engine.outside.draining);
     facts.add("draining", draining);
     let names = nix::sys::utsname::uname().ok();
     let name = |part: fn(&UtsName) -> &OsStr| {

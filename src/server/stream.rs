@@ -142,12 +142,12 @@ impl Stream {
     /// Where the client comes from.
     pub fn peer(&self) -> Peer {
         let Ok(address) = getpeername::<SockaddrStorage>(self.0.as_raw_fd()) else {
-            return Peer::Gone;
+            return Peer::default();
         };
         match (address.as_sockaddr_in(), address.as_sockaddr_in6()) {
-            (Some(ip), _) => Peer::Ip(SocketAddrV4::from(*ip).into()),
-            (_, Some(ip)) => Peer::Ip(SocketAddrV6::from(*ip).into()),
-            _ => Peer::Unix(sys::peer(&self.0).unwrap_or_default()),
+            (Some(ip), _) => Peer::new(SocketAddrV4::from(*ip)),
+            (_, Some(ip)) => Peer::new(SocketAddrV6::from(*ip)),
+            _ => Peer::new(format!("unix:{}", sys::peer(&self.0).unwrap_or_default())),
         }
     }
 

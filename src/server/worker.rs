@@ -306,9 +306,9 @@ fn complete(reply: &mut Reply, shared: &Shared, client: &Client) {
             "refused: OUT_OF_MEMORY ('beanpole why' says what is full)",
         ),
         // These differ between runs, and a simulated run must be reproducible.
-        Reply::ServerStats(_) | Reply::MoreServerStats(_) if cfg!(simulated) => {}
+        Reply::ServerStats(..) | Reply::MoreServerStats(_) if cfg!(simulated) => {}
         Reply::Closed(id) => shared.close(ConnectionId(*id), client),
-        Reply::ServerStats(facts) => stats::complete(facts, shared),
+        Reply::ServerStats(facts, draining) => stats::complete(facts, *draining, shared),
         Reply::MoreServerStats(facts) => stats::complete_more(facts, shared),
         Reply::JobStats(job) => fill_in_file(job),
         Reply::Jobs(list) => list.items.iter_mut().for_each(fill_in_file),

@@ -83,7 +83,6 @@ impl Clockwork {
 
     fn run_one(&mut self, name: &str) {
         let (uptime, mut closed) = (self.now.since(START), None);
-        let draining = self.engine.outside.draining;
         let client = self
             .clients
             .get_mut(name)
@@ -104,7 +103,7 @@ impl Clockwork {
                     if let Reply::Closed(id) = reply {
                         closed = Some(ConnectionId(id));
                     }
-                    client.answer(reply, uptime, draining);
+                    client.answer(reply, uptime);
                     if closed.is_some() {
                         break;
                     }
@@ -137,7 +136,7 @@ impl Clockwork {
                 "{name} gets an answer without waiting"
             );
             client.state = ClientState::Served;
-            client.answer(reply, Duration::ZERO, false);
+            client.answer(reply, Duration::ZERO);
             served.push(name.clone());
         }
         served
@@ -145,9 +144,9 @@ impl Clockwork {
 }
 
 impl Client {
-    fn answer(&mut self, mut reply: Reply, uptime: Duration, draining: bool) {
-        if let Reply::ServerStats(facts) = &mut reply {
-            add_process(facts, uptime, draining);
+    fn answer(&mut self, mut reply: Reply, uptime: Duration) {
+        if let Reply::ServerStats(facts, draining) = &mut reply {
+            add_process(facts, uptime, *draining);
         }
         if let Reply::MoreServerStats(facts) = &mut reply {
             facts.add("binlog-size", 0_u32);

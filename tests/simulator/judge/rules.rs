@@ -136,7 +136,7 @@ impl Judge {
             Reply::KickedCount(0) => true,
             Reply::Tubes(_) => line != "list-tubes-watched",
             Reply::Jobs(_) | Reply::JobStats(_) | Reply::Document(_) => true,
-            Reply::ServerStats(_) | Reply::MoreServerStats(_) => true,
+            Reply::ServerStats(..) | Reply::MoreServerStats(_) => true,
             _ => false,
         }
     }
