@@ -235,8 +235,9 @@ deb: programs
 	$(MAKE) install DESTDIR=target/deb PREFIX=/usr ZSHDIR=/usr/share/zsh/vendor-completions
 	HOMEPAGE=$(HOMEPAGE) src/packaging/deb target/deb target
 
+# Not what others have built, where a setting of cargo names a place for all.
 clean:
-	$(CARGO) clean
+	rm -rf target
 
 .PHONY: all programs static tiny image run check bench attack nightly install install-daemon \
     install-compat uninstall html dist deb clean
