@@ -151,9 +151,14 @@ endef
 FILL = sed 's,@BINDIR@,$(BINDIR),g; s,@SYSCONFDIR@,$(SYSCONFDIR),g' $(1).in | \
     $(INSTALL) -D -m $(3) /dev/stdin "$(DESTDIR)$(2)"
 DEFAULTS = $(SYSCONFDIR)/default/beanpoled
-# Units and scripts name the programs in lines that are cut at spaces. (DESTDIR may have some.)
+# Units and scripts name the programs in lines that are cut at spaces, and sed, systemd and
+# shells read more into some characters. (DESTDIR may have them.)
 PLACES = BINDIR MANDIR BASHDIR ZSHDIR FISHDIR UNITDIR INITDIR DOCDIR SYSCONFDIR
-$(foreach place,$(PLACES),$(if $(word 2,x$($(place))x),$(error $(place) has a space: $($(place)))))
+COMMA = ,
+ODD = & ' " \ % ; $(COMMA)
+UNFIT = $(if $(filter /%,$(1)),,no) $(word 2,x$(1)x) $(foreach odd,$(ODD),$(findstring $(odd),$(1)))
+$(foreach place,$(PLACES),$(if $(strip $(call UNFIT,$($(place)))),$(error $(place) has to be \
+    an absolute path without spaces, commas and any of & ' " \ % ;, but is: $($(place)))))
 define INSTALL_DEFAULTS
 test -e "$(DESTDIR)$(DEFAULTS)" || \
     $(INSTALL) -D -m 644 src/packaging/beanpoled.default "$(DESTDIR)$(DEFAULTS)"
