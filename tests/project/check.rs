@@ -58,6 +58,12 @@ fn make_check_fails_if_no_test_has_run() {
 }
 
 #[test]
+fn make_check_fails_if_only_the_documentation_has_tests() {
+    let (succeeded, said) = check(&format!("echo {PASSED}"), &TOOLS);
+    assert!(!succeeded && said.contains("no suite"), "{said}");
+}
+
+#[test]
 fn make_check_fails_if_cargo_a_suite_or_a_test_has_failed() {
     let failed = "test result: FAILED. 2 passed; 1 failed;";
     for cargo in [
