@@ -231,7 +231,7 @@ html:
 # A source archive that can be built without a network.
 dist:
 	@mkdir -p target
-	CARGO=$(CARGO) src/packaging/dist $(VERSION) target/beanpole-$(VERSION).tar.gz
+	CARGO="$(CARGO)" src/packaging/dist $(VERSION) target/beanpole-$(VERSION).tar.gz
 	@ls -l target/beanpole-$(VERSION).tar.gz
 
 # A Debian package.
