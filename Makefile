@@ -50,7 +50,7 @@ HOMEPAGE = $(shell sed -n 's/^repository = "\(.*\)"/\1/p' Cargo.toml)
 # by a shell of make's own, for each command.
 ifndef SOURCE_DATE_EPOCH
 SOURCE_DATE_EPOCH := $(shell test -e .git && git log -1 --format=%ct 2>/dev/null || \
-    stat -c %Y Cargo.lock)
+    stat -c %Y Cargo.lock 2>/dev/null || stat -f %m Cargo.lock)
 endif
 export SOURCE_DATE_EPOCH
 # Where the programs are built. Each kind has a directory of its own, which nothing else uses:
@@ -147,9 +147,13 @@ define WRITES_COMPLETIONS
     echo "Say NATIVE=PATH of a beanpole that runs here, or COMPLETIONS= to go without." >&2; \
     exit 1; }
 endef
-# Puts a file into the tree, with the directories filled in: $(call FILL,TEMPLATE,PLACE,MODE)
-FILL = sed 's,@BINDIR@,$(BINDIR),g; s,@SYSCONFDIR@,$(SYSCONFDIR),g' $(1).in | \
-    $(INSTALL) -D -m $(3) /dev/stdin "$(DESTDIR)$(2)"
+# Makes a file in the tree of what a command says: $(call PUT,COMMAND,PLACE,MODE). Not every
+# `install` has -D, or reads /dev/stdin.
+PUT = $(INSTALL) -d "$$(dirname "$(DESTDIR)$(2)")" && rm -f "$(DESTDIR)$(2)" && \
+    $(1) >"$(DESTDIR)$(2)" && chmod $(3) "$(DESTDIR)$(2)"
+# The same with the directories filled in: $(call FILL,TEMPLATE,PLACE,MODE)
+FILLED = sed 's,@BINDIR@,$(BINDIR),g; s,@SYSCONFDIR@,$(SYSCONFDIR),g' $(1).in
+FILL = $(call PUT,$(FILLED),$(2),$(3))
 DEFAULTS = $(SYSCONFDIR)/default/beanpoled
 # Units and scripts name the programs in lines that are cut at spaces, and sed, systemd and
 # shells read more into some characters. (DESTDIR may have them.)
@@ -161,7 +165,7 @@ $(foreach place,$(PLACES),$(if $(strip $(call UNFIT,$($(place)))),$(error $(plac
     an absolute path without spaces, commas and any of & ' " \ % ;, but is: $($(place)))))
 define INSTALL_DEFAULTS
 test -e "$(DESTDIR)$(DEFAULTS)" || \
-    $(INSTALL) -D -m 644 src/packaging/beanpoled.default "$(DESTDIR)$(DEFAULTS)"
+    { $(call PUT,cat src/packaging/beanpoled.default,$(DEFAULTS),644); }
 endef
 
 install: programs
@@ -169,11 +173,10 @@ install: programs
 	$(INSTALL) -d "$(DESTDIR)$(BINDIR)"
 	$(INSTALL) -m 755 $(PROGRAMS:%=$(BUILT)/%) "$(DESTDIR)$(BINDIR)"
 	@for manual in $(MANUALS); do \
-	    $(INSTALL) -D -m 644 $${manual%%:*} "$(DESTDIR)$${manual#*:}" || exit; \
+	    $(call PUT,cat $${manual%%:*},$${manual#*:},644) || exit; \
 	done
 	@for completion in $(COMPLETIONS); do \
-	    text=$$($(NATIVE) completion $${completion%%:*}) && printf '%s\n' "$$text" | \
-	        $(INSTALL) -D -m 644 /dev/stdin "$(DESTDIR)$${completion#*:}" || exit; \
+	    $(call PUT,$(NATIVE) completion $${completion%%:*},$${completion#*:},644) || exit; \
 	done
 	@for template in $(TEMPLATES); do \
 	    $(call FILL,$${template%%:*},$${template#*:},644) || exit; \
@@ -189,11 +192,12 @@ INIT_SCRIPT = $(if $(filter runit,$(INIT)),$(SYSCONFDIR)/sv/beanpoled/run,$(SYSC
 install-daemon: $(BUILT)/beanpoled
 	@test $(INIT) = systemd || test -e src/packaging/init/$(INIT).in || { \
 	    echo "INIT can be systemd $(INITS), but is $(INIT)" >&2; exit 1; }
-	$(INSTALL) -D -m 755 $(BUILT)/beanpoled "$(DESTDIR)$(BINDIR)/beanpoled"
+	$(INSTALL) -d "$(DESTDIR)$(BINDIR)"
+	$(INSTALL) -m 755 $(BUILT)/beanpoled "$(DESTDIR)$(BINDIR)"
 	$(INSTALL) -d "$(DESTDIR)$(DOCDIR)"
 	$(INSTALL) -m 644 LICENSE src/packaging/NOTICES "$(DESTDIR)$(DOCDIR)"
 	@for manual in $(DAEMON_MANUALS); do \
-	    $(INSTALL) -D -m 644 $${manual%%:*} "$(DESTDIR)$${manual#*:}" || exit; \
+	    $(call PUT,cat $${manual%%:*},$${manual#*:},644) || exit; \
 	done
 ifeq ($(INIT),systemd)
 	$(foreach unit,service socket,$(call FILL,src/packaging/beanpoled.$(unit),$(UNITDIR)/beanpoled.$(unit),644) &&) :
