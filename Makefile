@@ -76,29 +76,28 @@ COMPLETIONS = bash:$(BASHDIR)/beanpole zsh:$(ZSHDIR)/_beanpole fish:$(FISHDIR)/b
 # The programs contain the completions and the card, too.
 SOURCES = Cargo.toml Cargo.lock $(shell find src -type f) man/card.txt
 
-# A setting of cargo, such as build.target, may still ask for another machine's program.
+# Cargo knows what has to be built again: also with another compiler, or other flags. But what
+# is installed and packed is what was built, if no source is newer: so an installation as root
+# needs no cargo.
+ASKED = $(if $(filter all bench run,$(or $(MAKECMDGOALS),all)),ask-cargo)
+# A setting of cargo, such as build.target, may still ask for another machine's program: then
+# one that was here before is not taken for it.
 define COMPILE
+@rm -f $@
 CARGO="$(CARGO)" src/packaging/compile $(1) $(BUILDDIR) '$(KIND)' $(MEANT)
-@test -e $(BUILT)/$(2) || { echo "cargo has not built $(BUILT)/$(2);" \
+@test -e $@ || { echo "cargo has not built $@;" \
     "does a setting ask for something else?" >&2; exit 1; }
-@touch $(BUILT)/$(2)
+@touch $@
 endef
 
-# Cargo knows what has to be built again: also with another compiler, or other flags.
-all:
-	$(call COMPILE,beanpole,beanpoled)
-	$(call COMPILE,beanpole-companion,beanpole)
+all programs: $(PROGRAMS:%=$(BUILT)/%)
 
-# What is installed and packed is what was built, if no source is newer: so an installation
-# as root needs no cargo.
-programs: $(PROGRAMS:%=$(BUILT)/%)
-
-$(BUILT)/beanpoled: $(SOURCES) Makefile
-	$(call COMPILE,beanpole,beanpoled)
+$(BUILT)/beanpoled: $(SOURCES) Makefile $(ASKED)
+	$(call COMPILE,beanpole)
 
 # After the daemon: it uses the daemon's library.
 $(BUILT)/beanpole: $(BUILT)/beanpoled
-	$(call COMPILE,beanpole-companion,beanpole)
+	$(call COMPILE,beanpole-companion)
 
 # Each program as one file that needs no other file: it runs on any Linux.
 static:
@@ -119,8 +118,7 @@ image: static
 	@ls -l target/beanpole-$(VERSION)-$(ARCHITECTURE).oci.tar
 
 # The daemon alone.
-run:
-	$(call COMPILE,beanpole,beanpoled)
+run: $(BUILT)/beanpoled
 	$(BUILT)/beanpoled $(ARGS)
 
 # Runs all suites, and says in one line what was left out and why.
@@ -248,5 +246,5 @@ deb: programs
 clean:
 	rm -rf target
 
-.PHONY: all programs static tiny image run check bench attack nightly install install-daemon \
-    install-compat uninstall html dist deb clean
+.PHONY: all programs ask-cargo static tiny image run check bench attack nightly install \
+    install-daemon install-compat uninstall html dist deb clean
