@@ -36,7 +36,7 @@ ARGS =
 # is needed: Rust brings musl and a linker, with the library for the machine. If you set it,
 # the others build for it, too, with the C library and the linker that cargo has for it.
 TARGET = $(MACHINE)-unknown-linux-$(MUSL)
-MACHINE = $(patsubst armv7l,armv7,$(shell uname -m))
+MACHINE = $(patsubst armv7l,armv7,$(patsubst riscv64,riscv64gc,$(shell uname -m)))
 MUSL = $(if $(filter armv7,$(MACHINE)),musleabihf,musl)
 # Set one of them to install the programs that `make static` or `make tiny` builds.
 STATIC =
@@ -61,7 +61,9 @@ MEANT = $(if $(KIND)$(filter command,$(origin TARGET)),$(TARGET))
 BUILT = $(BUILDDIR)/$(if $(MEANT),$(MEANT)/)release
 PROGRAMS = beanpoled beanpole
 # The name of the architecture in images.
-ARCHITECTURE = $(patsubst x86_64,amd64,$(patsubst aarch64,arm64,$(patsubst armv7,arm,$(firstword $(subst -, ,$(TARGET))))))
+PROCESSOR = $(firstword $(subst -, ,$(TARGET)))
+ARCHITECTURES = x86_64:amd64 i686:386 aarch64:arm64 armv7:arm riscv64gc:riscv64
+ARCHITECTURE = $(or $(patsubst $(PROCESSOR):%,%,$(filter $(PROCESSOR):%,$(ARCHITECTURES))),$(PROCESSOR))
 # `man` knows those in Chinese by the name of a country.
 MANUALS = $(foreach page,$(wildcard man/*.[1-8] man/*/*.[1-8]),$(page):$(MANDIR)$(patsubst \
     man%/,%,$(subst zh-Hans,zh_CN,$(dir $(page))))/man$(subst .,,$(suffix $(page)))/$(notdir $(page)))
@@ -240,7 +242,7 @@ dist:
 deb: programs
 	rm -rf target/deb
 	$(MAKE) install DESTDIR=target/deb PREFIX=/usr ZSHDIR=/usr/share/zsh/vendor-completions
-	HOMEPAGE=$(HOMEPAGE) src/packaging/deb target/deb target
+	HOMEPAGE=$(HOMEPAGE) TARGET=$(MEANT) src/packaging/deb target/deb target
 
 # Not what others have built, where a setting of cargo names a place for all.
 clean:
