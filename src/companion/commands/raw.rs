@@ -15,6 +15,7 @@ use crate::signals::{Calls, SIGINT};
 use crate::text::{Output, output, print, shown};
 use beanpole::protocol::Seconds;
 use beanpole::protocol::command::{Command, Put, parse};
+use beanpole::protocol::framing::MAX_LINE;
 use clap::Args;
 use rustyline::DefaultEditor;
 use rustyline::error::ReadlineError;
@@ -92,8 +93,8 @@ fn put(line: &[u8]) -> Option<Put> {
 /// Sends a line and its body, and waits for the reply or for one of `others`.
 /// Only to a `reserve` may the reply take longer, as long as its line says.
 ///
-/// A server that does not know the options of a put refuses its line, and would
-/// read the body as commands: it does not get the body.
+/// A server refuses a put that is too long, or has options that it does not know, and
+/// would read the body as commands: it does not get the body.
 fn exchange(
     client: &mut Client,
     line: &[u8],
@@ -101,7 +102,7 @@ fn exchange(
     others: &[BorrowedFd<'_>],
 ) -> Outcome<Event> {
     let has_options = put(line).is_some_and(|put| put.options.is_some());
-    let is_read = !has_options || client.is_extended()?;
+    let is_read = line.len() + 2 <= MAX_LINE && (!has_options || client.is_extended()?);
     for bytes in [Some(line), body.filter(|_| is_read)].into_iter().flatten() {
         client.queue_bytes(bytes);
         client.queue_bytes(b"\r\n");

@@ -9,6 +9,7 @@ use crate::failure::{Failure, Outcome};
 use crate::remote::act::{Ids, as_input};
 use crate::remote::{Act, Address, Client, JobFacts, Reply, Room, State, Work};
 use crate::text::{Progress, complain, counted, shell_word};
+use beanpole::protocol::framing::MAX_LINE;
 use beanpole::protocol::{JobId, Priority, PutOptions, Seconds, TubeName};
 use std::collections::HashSet;
 
@@ -57,6 +58,15 @@ impl NewJob {
             buried: job.state == State::Buried,
             body,
         }
+    }
+
+    /// The line that puts it, with its options or without them.
+    fn line(&self, with_options: bool) -> String {
+        let Seconds(delay) = if self.buried { LONGEST } else { self.delay };
+        let (pri, ttr, size) = (self.priority.0, self.ttr.0, self.body.len());
+        let options = self.options.as_ref().filter(|_| with_options);
+        let options = options.map_or(String::new(), |options| format!(" {options}"));
+        format!("put {pri} {delay} {ttr} {size}{options}")
     }
 }
 
@@ -109,7 +119,7 @@ impl Writer {
     }
 
     /// Puts a batch of jobs, of which none is to be buried. Returns the replies to the first
-    /// ones, as far as they have come. If one is refused, the others are put nevertheless.
+    /// ones, as far as they have come. If the server refuses one, the others are put nevertheless.
     pub fn write(&mut self, batch: &[NewJob]) -> (Vec<Reply>, Outcome<()>) {
         let mut replies = Vec::new();
         let outcome = self.send(batch, &mut replies);
@@ -172,11 +182,16 @@ impl Writer {
     /// Sends these jobs, those that are to be buried with the longest delay, and
     /// those with options without them if the server knows none. Adds the
     /// replies, in order, as far as they come.
+    ///
+    /// A server refuses a line that is too long, and reads the body as commands: such a job
+    /// is not sent, and none after it.
     fn send(&mut self, batch: &[NewJob], replies: &mut Vec<Reply>) -> Outcome<()> {
         let has_options = batch.iter().any(|job| job.options.is_some());
         let is_extended = has_options && self.client.is_extended()?;
+        let is_too_long = |job: &NewJob| job.line(is_extended).len() + 2 > MAX_LINE;
+        let sent = batch.iter().position(is_too_long).unwrap_or(batch.len());
         let (mut used, without_options) = (None, &mut self.without_options);
-        let requests = batch.iter().flat_map(|job| {
+        let requests = batch[..sent].iter().flat_map(|job| {
             let is_used = used.replace(&job.tube) == Some(&job.tube);
             let requests = [false, true].map(|is_put| (is_put, job));
             requests.into_iter().skip(usize::from(is_used))
@@ -187,16 +202,8 @@ impl Writer {
                 if !is_put {
                     return client.queue(format_args!("use {}", job.tube));
                 }
-                let Seconds(delay) = if job.buried { LONGEST } else { job.delay };
-                let (pri, ttr, size) = (job.priority.0, job.ttr.0, job.body.len());
-                let line = format!("put {pri} {delay} {ttr} {size}");
-                match &job.options {
-                    Some(options) if is_extended => client.queue(format_args!("{line} {options}")),
-                    options => {
-                        *without_options += u64::from(options.is_some());
-                        client.queue(line);
-                    }
-                }
+                *without_options += u64::from(job.options.is_some() && !is_extended);
+                client.queue(job.line(is_extended));
                 client.queue_bytes(&job.body);
                 client.queue_bytes(b"\r\n");
             },
@@ -207,7 +214,9 @@ impl Writer {
                 replies.push(reply);
                 Ok(())
             },
-        )
+        )?;
+        replies.extend((sent < batch.len()).then_some(Reply::Refused("BAD_FORMAT")));
+        Ok(())
     }
 }
 
