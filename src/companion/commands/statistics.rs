@@ -87,8 +87,9 @@ impl Serialize for Documents {
 /// One line for each key.
 fn lines(facts: &Facts) -> String {
     let widths = facts.iter().map(|(key, _)| key.len());
-    let width = widths.max().unwrap_or(0) + 2;
-    let line = |(key, value)| format!("{key:<width$}{value}\n");
+    // A format takes no width above 65535.
+    let width = widths.max().unwrap_or(0).min(200);
+    let line = |(key, value)| format!("{key:<width$}  {value}\n");
     facts.iter().map(line).collect()
 }
 
@@ -210,5 +211,18 @@ impl Run for Clients {
         }
         output.sync()?;
         Ok(Status::done_if(!found.is_empty()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_of_any_length_has_its_line() {
+        let key = "k".repeat(70_000);
+        let mut facts = Facts::default();
+        facts.add_missing(&key, 1);
+        assert_eq!(lines(&facts), format!("{key}  1\n"));
     }
 }
