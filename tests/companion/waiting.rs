@@ -2,6 +2,7 @@
 //! which that is over.
 
 use super::support::{ended, on_each_server, worker};
+use nix::sys::signal::Signal;
 use support::session::Scene;
 use support::{Client, eventually};
 
@@ -58,4 +59,21 @@ fn delete_with_wait_takes_a_job_from_a_worker_that_touches_it() {
         held.line() == "NOT_FOUND"
     });
     assert_eq!(ended(delete), (Some(0), String::new()));
+}
+
+#[test]
+fn a_signal_ends_the_wait_for_a_worker() {
+    on_each_server(&[], |scene| {
+        scene.tell("$ beanpole put -q -t mail one");
+        let _held = worker(&scene);
+        let mut client = scene.connect();
+        for act in ["bury", "delete"] {
+            let before = client.count("cmd-stats-job");
+            let waiting = scene.begin(&format!("beanpole {act} 1 --wait 1h"));
+            eventually("it to wait", || client.count("cmd-stats-job") > before);
+            waiting.signal(Signal::SIGTERM);
+            let said = format!("beanpole {act}: interrupted: 1 job is still reserved");
+            assert_eq!(ended(waiting), (Some(130), said));
+        }
+    });
 }

@@ -8,7 +8,7 @@ use crate::failure::{Failure, Outcome};
 use crate::remote::finder::MOST;
 use crate::remote::{Client, NewJob, Reply};
 use crate::signals::is_interrupted;
-use crate::text::output::{Progress, complain};
+use crate::text::{Progress, complain, jobs};
 use beanpole::protocol::{JobId, Priority, Seconds, TubeName};
 use std::collections::HashMap;
 use std::thread::sleep;
@@ -185,6 +185,11 @@ impl Work for WhenFree {
                 client.each(left.clone(), line, |_, _, _| Ok(()))?;
             }
             sleep(AGAIN);
+            if is_interrupted() {
+                done.add((ids.len() - gone.len() - left.len()) as u64);
+                let held = jobs(left.len() as u64, "still reserved");
+                return Err(Failure::Interrupted(format!("interrupted: {held}")));
+            }
             for (id, facts) in client.all(std::mem::take(&mut left), about, Reply::facts)? {
                 match facts {
                     None => gone.push(id),
