@@ -200,7 +200,7 @@ impl Loading {
                     let known = format!("only {DUMP_VERSION} is known");
                     return self.refused(&format!("a dump of version {other}: {known}"));
                 }
-                Ok(Line::Job(_)) => self.only_jobs = true,
+                Ok(Line::Job(_) | Line::End(_)) => self.only_jobs = true,
                 _ => return self.refused(NO_DUMP),
             }
         }
