@@ -59,7 +59,10 @@ impl Run for Dump {
             })?;
             progress.add(some.len() as u64);
         }
-        output.json(&json!({"beanpole-dump-end": 1, "jobs": count}))?;
+        // It tells `load` that no job is missing.
+        if status == Status::Done {
+            output.json(&json!({"beanpole-dump-end": 1, "jobs": count}))?;
+        }
         drop(progress);
         output.finish()?;
         Ok(status)
