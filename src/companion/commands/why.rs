@@ -124,5 +124,5 @@ fn of_server(stats: &Facts) -> Option<String> {
 fn keys_are_full(stats: &Facts) -> bool {
     const LONGEST: u64 = 800;
     let most = stats.number("max-memory") / 4;
-    most > 0 && stats.number("unique-keys-memory") + LONGEST > most
+    most > 0 && stats.number("unique-keys-memory") > most.saturating_sub(LONGEST)
 }

@@ -101,7 +101,7 @@ pub fn send(client: &mut Client, lines: impl Iterator<Item = (JobId, String)>) -
 /// read ids.
 pub fn as_input(ids: &[JobId]) -> String {
     match ids {
-        [JobId(first), .., JobId(last)] if last - first + 1 == ids.len() as u64 => {
+        [JobId(first), .., JobId(last)] if last.wrapping_sub(*first) == ids.len() as u64 - 1 => {
             format!("seq {first} {last}")
         }
         _ => {

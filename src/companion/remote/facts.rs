@@ -25,6 +25,11 @@ pub struct Facts {
     ends: Vec<(usize, usize)>,
 }
 
+/// The sum of these counts, which a server may make as large as it likes.
+pub fn total(counts: impl IntoIterator<Item = u64>) -> u64 {
+    counts.into_iter().fold(0, u64::saturating_add)
+}
+
 impl Facts {
     /// Reads the dictionary in this document.
     pub fn parse(document: &[u8]) -> Result<Facts, String> {
@@ -93,7 +98,7 @@ impl Facts {
     /// How many jobs a server or a tube has in these states.
     pub fn jobs_in(&self, states: &[State]) -> u64 {
         let count = |state: &State| self.number(&format!("current-jobs-{}", state.name()));
-        states.iter().map(count).sum()
+        total(states.iter().map(count))
     }
 
     /// How many jobs there are in each state, in the order of [`State::ALL`].
@@ -357,6 +362,13 @@ mod tests {
         let empty = b"---\njobs: []\nnext: 0\n";
         assert_eq!(super::list(empty), Ok((vec![], None)));
         assert!(super::list(b"---\njobs:\n").is_err());
+    }
+
+    #[test]
+    fn counts_that_no_server_can_have_are_no_reason_to_panic() {
+        let told = "current-jobs-ready: 18446744073709551615\ncurrent-jobs-delayed: 1\n";
+        let facts = Facts::parse(told.as_bytes()).unwrap();
+        assert_eq!(facts.jobs_in(&State::ALL), u64::MAX);
     }
 
     #[test]

@@ -13,6 +13,7 @@
 //! buried and delayed jobs would stay ready.
 
 use crate::failure::{Failure, Outcome, Status};
+use crate::remote::facts::total;
 use crate::remote::{Client, Facts, Job, JobFacts, Reply, State};
 use crate::text::output::{Progress, complain};
 use beanpole::protocol::framing::MAX_LINE;
@@ -305,7 +306,7 @@ fn count(client: &mut Client, tubes: &[TubeName]) -> Outcome<u64> {
     let line = |tube: &&TubeName| format!("stats-tube {tube}");
     let told = client.all(tubes, line, Reply::facts)?.into_iter();
     let counts = told.filter_map(|(_, facts)| Some(facts?.jobs_in(&State::ALL)));
-    Ok(counts.sum())
+    Ok(total(counts))
 }
 
 /// The highest id that an existing job can have. If the server refuses the job

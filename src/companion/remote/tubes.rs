@@ -4,6 +4,7 @@
 //! its tubes, and some of the jobs of tubes.
 
 use crate::failure::Outcome;
+use crate::remote::facts::total;
 use crate::remote::finder::{connections, each_listed};
 use crate::remote::{Client, Facts, JobFacts, Patterns, Reply, Scope, State};
 use beanpole::protocol::{JobId, TubeName};
@@ -87,7 +88,7 @@ pub type Each<T> = [T; RATES.len()];
 
 /// The counters of each rate in the statistics of a server or a tube.
 pub fn counters(facts: &Facts) -> Each<u64> {
-    RATES.map(|keys| keys.iter().map(|key| facts.number(key)).sum())
+    RATES.map(|keys| total(keys.iter().map(|key| facts.number(key))))
 }
 
 /// By how much a counter grew. A counter that is smaller than before began again at 0.

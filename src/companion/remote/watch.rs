@@ -3,6 +3,7 @@
 
 use crate::failure::{Failure, Outcome};
 use crate::remote::curves::{Curves, SPANS, Slots};
+use crate::remote::facts::total;
 use crate::remote::finder::{bodies, near};
 use crate::remote::trouble::{OFTEN, Trouble, failures};
 use crate::remote::tubes::{Asked, Each, RATES, TubeFacts, counters, growth, is_large};
@@ -361,9 +362,9 @@ impl Tube {
         }
         let expired = grown("total-expired");
         if expired > 0 && !is_new {
-            self.expired = (at, self.recently_expired() + expired);
+            self.expired = (at, self.recently_expired().saturating_add(expired));
         }
-        let of_all = |jobs: [u64; 4]| jobs.iter().sum::<u64>() as f64;
+        let of_all = |jobs: [u64; 4]| total(jobs) as f64;
         self.growth = self.counted.rates.zip(since).and_then(|(rates, seconds)| {
             let rate = (of_all(jobs) - of_all(had)) * 60.0 / seconds;
             // It grows now, and has grown in the last ten minutes.
@@ -371,7 +372,7 @@ impl Tube {
             let grows = rate * STAYS >= rates[PUT] * 60.0 && (put - deleted) * STAYS >= put;
             (grows && rate >= 1.0).then_some(rate as u64)
         });
-        if jobs[0] + jobs[1] == 0 {
+        if jobs[..2] == [0, 0] {
             (self.suspect, self.late) = (None, 0);
         }
         self.is_gone = false;
@@ -435,7 +436,7 @@ impl Tube {
 
     /// Its place among others: the worst come first, and among equals the largest.
     pub fn rank(&self) -> Reverse<(usize, u64)> {
-        Reverse((self.severity(), self.facts().jobs().iter().sum()))
+        Reverse((self.severity(), total(self.facts().jobs())))
     }
 
     /// Whether it needs a person.

@@ -29,7 +29,7 @@ pub fn beginning(body: &[u8], width: Option<usize>) -> String {
     };
     // A character that takes a column has at most four bytes; a few may take
     // none.
-    let mut text = shown(&body[..body.len().min(8 * width)], false);
+    let mut text = shown(&body[..body.len().min(width.saturating_mul(8))], false);
     let mut columns = 0;
     let beyond = text.char_indices().find(|(_, character)| {
         columns += character.width().unwrap_or(0);
@@ -210,6 +210,7 @@ mod tests {
         assert_eq!(beginning("ab".repeat(100).as_bytes(), 3), "aba");
         assert_eq!(beginning("aéé".repeat(9).as_bytes(), 1), "a");
         assert_eq!(beginning("é".as_bytes(), 0), "");
+        assert_eq!(beginning("é".as_bytes(), usize::MAX), "é");
         assert_eq!(beginning("工作队列".as_bytes(), 5), "工作");
         assert_eq!(beginning("e\u{301}tat".as_bytes(), 2), "e\u{301}t");
         assert_eq!(beginning(br#"{"it's":"a\\b"}"#, 20), r#"{"it's":"a\\b"}"#);

@@ -18,6 +18,7 @@ mod process;
 use crate::command::{Invocation, Run};
 use crate::failure::{Failure, Outcome, Status, plain};
 use crate::remote::address::ADDRESS_VARIABLE;
+use crate::remote::facts::total;
 use crate::remote::{Address, Client, Event, Facts, Job, Pattern, Patterns, Server};
 use crate::signals::{Calls, SIGCHLD, SIGHUP, SIGINT, SIGTERM, heeded, wait_for};
 use crate::text::output::complain;
@@ -572,7 +573,7 @@ fn seconds(count: u32) -> Duration {
 impl Tries {
     /// Reads the counters of a job that has just been reserved.
     fn of(facts: &Facts) -> Tries {
-        let failed = facts.number("releases") + facts.number("timeouts");
+        let failed = total(["releases", "timeouts"].map(|key| facts.number(key)));
         let buries = facts.number("buries");
         let ended = failed.saturating_add(buries).saturating_add(1);
         Tries {
