@@ -17,6 +17,23 @@ fn the_changelog_begins_with_this_version_and_has_short_lines() {
     }
 }
 
+#[test]
+fn the_pages_and_the_fuzzer_name_this_version() {
+    let version = env!("CARGO_PKG_VERSION");
+    // Each release has the version of the protocol, and a number.
+    let (protocol, _) = version.rsplit_once('.').expect("a number");
+    for page in ["README.md", "man/beanpoled.8"] {
+        let text = text_of(page);
+        let words = text.split(|letter: char| !letter.is_ascii_digit() && letter != '.');
+        for word in words.map(|word| word.trim_matches('.')) {
+            let is_release = word.starts_with(&format!("{protocol}."));
+            assert!(!is_release || word == version, "{page} names {word}");
+        }
+    }
+    let locked = format!("name = \"beanpole\"\nversion = \"{version}\"\n");
+    assert!(text_of("tests/fuzz/Cargo.lock").contains(&locked));
+}
+
 /// `src/packaging/notices` writes both from the sources of the packages.
 #[test]
 fn the_notices_and_the_list_of_packages_are_of_the_versions_that_are_built() {
