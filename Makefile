@@ -15,7 +15,7 @@ UNITDIR = $(PREFIX)/lib/systemd/system
 # Where the scripts for other init systems are put. No system reads them there.
 INITDIR = $(PREFIX)/share/doc/beanpole/init
 # The licences of all packages in the programs, a list of these (SBOM, in the form of
-# CycloneDX), alert rules for Prometheus and a dashboard for Grafana.
+# CycloneDX), alert rules for Prometheus, a dashboard for Grafana, and what is new.
 DOCDIR = $(PREFIX)/share/doc/beanpole
 SYSCONFDIR = /etc
 # Put in front of all of them, to install below another root.
@@ -69,7 +69,7 @@ MANUALS = $(foreach page,$(wildcard man/*.[1-8] man/*/*.[1-8]),$(page):$(MANDIR)
     man%/,%,$(subst zh-Hans,zh_CN,$(dir $(page))))/man$(subst .,,$(suffix $(page)))/$(notdir $(page)))
 UNITS = beanpoled.service beanpoled.socket beanpole-metrics.service beanpole-console.service
 DOCS = src/packaging/NOTICES src/packaging/sbom.json src/packaging/prometheus-rules.yml \
-    src/packaging/grafana-dashboard.json LICENSE
+    src/packaging/grafana-dashboard.json LICENSE .github/CHANGELOG.md
 INITS = openrc procd runit sysv
 # Each of these files says where the program is, and where its options are.
 TEMPLATES = $(foreach unit,$(UNITS),src/packaging/$(unit):$(UNITDIR)/$(unit)) \
