@@ -132,7 +132,7 @@ check:
 bench: all
 	$(CARGO) run --locked -p beanpole-bench -- table $(ARGS)
 
-# Attacks the server in ways that should not hurt it; takes some three minutes.
+# Attacks the server in ways that should not hurt it; takes some four minutes.
 attack:
 	tests/peers/attacks
 
