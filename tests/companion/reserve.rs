@@ -27,6 +27,23 @@ fn reserve_does_not_delete_jobs_that_nobody_reads_from_the_pipe() {
 }
 
 #[test]
+fn reserve_touches_a_job_that_is_longer_than_what_the_pipe_takes() {
+    on_each_server(&["-z", "300000"], |scene| {
+        scene.tell("$ head -c 300000 /dev/zero | beanpole put -q -r 1");
+        let mut child = reserve_into_a_pipe(&scene, "");
+        let mut output = child.stdout.take().expect("it is piped");
+        output.read_exact(&mut [0]).expect("the beginning");
+        let mut client = scene.connect();
+        eventually("touches", || client.count("cmd-touch") >= 5);
+        let mut rest = Vec::new();
+        output.read_to_end(&mut rest).expect("the rest");
+        assert_eq!(rest.len(), 299_999);
+        assert_eq!(child.wait().expect("our child").code(), Some(0));
+        scene.tell("$ beanpole ls\n[1]");
+    });
+}
+
+#[test]
 fn reserve_touches_jobs_until_a_slow_reader_has_read_them() {
     on_each_server(&[], |scene| {
         scene.tell("$ beanpole put -q -r 1 one two three");

@@ -12,9 +12,11 @@ use crate::remote::form::Bodies;
 use crate::remote::{Act, Client, Job, NewJob, Reply, Room};
 use crate::text::output::{self, Output, complain};
 use crate::values::{Count, parse};
-use beanpole::protocol::{JobId, Seconds};
+use beanpole::protocol::Seconds;
 use clap::Args;
 use std::collections::{HashMap, HashSet};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 #[derive(Args)]
@@ -63,7 +65,6 @@ impl Run for Reserve {
         let timeout = self.timeout.or(self.all.then_some(Seconds(0)));
         let usual = (!self.all).then_some(Count(1));
         let wanted = Count::most(self.count.or(usual));
-        let mut output = Output::new();
         let mut taken = 0;
         let (mut kept, mut seen) = (Vec::new(), HashSet::new());
         let mut late = Vec::new();
@@ -84,16 +85,13 @@ impl Run for Reserve {
             for job in &mut jobs {
                 job.facts = job.facts.take().or(told.remove(&job.id).map(Box::new));
             }
-            for job in &jobs {
-                self.bodies.write(&mut output, job)?;
-            }
-            output.sync()?;
-            let ids: Vec<JobId> = jobs.iter().map(|job| job.id).collect();
-            while !is_kept && !output.is_read_within(SLOW)? {
+            self.hand_over(&jobs, is_kept, || {
                 // A job whose time is over is reported when it is settled.
-                let touch = |id: &JobId| (*id, format!("touch {id}"));
-                send(&mut client, ids.iter().map(touch))?;
-            }
+                let before = kept.iter().map(|(id, _)| *id);
+                let held = before.chain(jobs.iter().map(|job| job.id));
+                let touches = held.map(|id| (id, format!("touch {id}")));
+                send(&mut client, touches).map(drop)
+            })?;
             taken += jobs.len();
             room.learn(jobs.iter().map(|job| job.body.len()));
             let lines = jobs.into_iter().flat_map(|Job { id, facts, .. }| {
@@ -115,6 +113,37 @@ impl Run for Reserve {
         }
         let is_enough = if self.all { taken > 0 } else { taken == wanted };
         Ok(Status::done_if(is_enough && late.is_empty()))
+    }
+}
+
+impl Reserve {
+    /// Writes these jobs and, unless they are kept, waits until they are read. As long as
+    /// that takes, `touch` is called again and again.
+    fn hand_over(
+        &self,
+        jobs: &[Job],
+        is_kept: bool,
+        mut touch: impl FnMut() -> Outcome<()>,
+    ) -> Outcome<()> {
+        thread::scope(|scope| {
+            let (ended, is_ended) = mpsc::channel::<()>();
+            let writing = scope.spawn(move || {
+                let _ended = ended;
+                let mut output = Output::new();
+                for job in jobs {
+                    self.bodies.write(&mut output, job)?;
+                }
+                output.sync()?;
+                match is_kept {
+                    true => Ok(()),
+                    false => output.await_reader(),
+                }
+            });
+            while is_ended.recv_timeout(SLOW) == Err(RecvTimeoutError::Timeout) {
+                touch()?;
+            }
+            writing.join().expect("writing does not panic")
+        })
     }
 }
 

@@ -120,21 +120,16 @@ impl Output {
         }
     }
 
-    /// Whether all that was given to the system has been read. This can be
-    /// known only of a pipe; otherwise the answer is yes. Waits up to `time`
-    /// for it. If the reader has ended, this is a failure.
-    pub fn is_read_within(&self, time: Duration) -> Outcome<bool> {
+    /// Waits until all that was given to the system has been read. This can be
+    /// known only of a pipe. If the reader has ended, this is a failure.
+    pub fn await_reader(&self) -> Outcome<()> {
         let stdout = io::stdout();
         let stat = fstat(&stdout).map_err(|errno| Failure::output(errno.into()))?;
         if stat.st_mode & SFlag::S_IFMT.bits() != SFlag::S_IFIFO.bits() {
-            return Ok(true);
+            return Ok(());
         }
-        let until = Instant::now() + time;
         let unread = || ioctl_fionread(&stdout).map_err(|errno| Failure::output(errno.into()));
         while unread()? > 0 {
-            if Instant::now() >= until {
-                return Ok(false);
-            }
             // There is no event for an empty pipe, but there is one for a
             // reader that has ended.
             let mut pipe = [PollFd::new(stdout.as_fd(), PollFlags::empty())];
@@ -142,7 +137,7 @@ impl Output {
                 return Err(Failure::output(ErrorKind::BrokenPipe.into()));
             }
         }
-        Ok(true)
+        Ok(())
     }
 }
 
