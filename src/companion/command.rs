@@ -7,7 +7,7 @@
 
 use crate::failure::{Failure, Outcome, Status};
 use crate::remote::address::{ADDRESS_VARIABLE, Servers as Named};
-use crate::remote::client::ask_all;
+use crate::remote::client::{PATIENCE, ask_all};
 use crate::remote::{Address, Client, Pattern, Patterns, Server};
 use crate::text::output::{Output, complain, confirm};
 use crate::values::{Parse, parse};
@@ -173,8 +173,8 @@ impl Tubes {
 pub struct Invocation {
     /// The servers that were named, at least one; none if nobody is asked.
     pub servers: Vec<Server>,
-    /// How long a server may be silent before we give up.
-    pub patience: Duration,
+    /// How long a server may be silent before we give up, if the user says it.
+    pub timeout: Option<Duration>,
     /// Whether the same is done to other servers.
     pub is_one_of_many: bool,
 }
@@ -198,6 +198,11 @@ impl Sure {
 }
 
 impl Invocation {
+    /// How long a server may be silent before we give up.
+    pub fn patience(&self) -> Duration {
+        self.timeout.unwrap_or(PATIENCE)
+    }
+
     /// Asks each server, prints what they answer, and returns it. If several are asked, JSON
     /// is an object with their addresses, and each text comes under the name of its server.
     /// One that fails does not hide the answers of the others: it is told after these.
@@ -247,7 +252,7 @@ impl Invocation {
 
     /// A connection to this server.
     pub fn connect_to(&self, address: &Address) -> Outcome<Client> {
-        Client::connect(address, self.patience)
+        Client::connect(address, self.patience())
     }
 }
 

@@ -58,7 +58,6 @@ use commands::{
 };
 use failure::{Failure, Outcome, Status};
 use remote::address::{ADDRESS_VARIABLE, Address, DEFAULT_PORT, Server, Servers};
-use remote::client::PATIENCE;
 use std::env::VarError;
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -167,13 +166,13 @@ fn run_named(arguments: &[OsString]) -> Outcome {
     let mut servers: Vec<Server> = named.flat_map(|Servers(some)| some).cloned().collect();
     // A command with another --timeout has none of these.
     let told = [matches, &before].map(|matches| matches.try_get_one::<Duration>("patience"));
-    let patience = told.into_iter().find_map(|given| given.ok().flatten());
+    let timeout = told.into_iter().find_map(|given| given.ok().flatten());
     if servers.is_empty() && command.asks != Nobody {
         servers = usual_servers()?;
     }
     let invocation = Invocation {
         servers,
-        patience: patience.copied().unwrap_or(PATIENCE),
+        timeout: timeout.copied(),
         is_one_of_many: false,
     };
     match command.asks {
@@ -203,7 +202,7 @@ fn on_each(command: &Entry, matches: &ArgMatches, many: &Invocation) -> Outcome 
         print(format!("{title}\n"))?;
         let invocation = Invocation {
             servers: vec![server.clone()],
-            patience: many.patience,
+            timeout: many.timeout,
             is_one_of_many: true,
         };
         match naming(&title, || (command.run)(matches, &invocation)) {

@@ -196,6 +196,21 @@ fn plain(line: &str) -> Vec<u8> {
 
 const JOB: &str = "---\nid: 1\ntube: default\nstate: ready\npri: 0\nage: 0\ndelay: 0\nttr: 60\n";
 
+#[test]
+fn the_statistics_of_many_tubes_take_longer_than_a_reply_may() {
+    let tubes: String = (0..30).map(|number| format!("- t{number}\n")).collect();
+    let scene = answering(move |line| match line {
+        "list-tubes" => document(&format!("---\n{tubes}")),
+        _ => {
+            let is_slow = line.starts_with("stats-tube");
+            thread::sleep(Duration::from_millis(if is_slow { 100 } else { 0 }));
+            plain(line)
+        }
+    });
+    let written = scene.out("beanpole --timeout 2 metrics");
+    assert_eq!(written.matches("beanstalk_tube_watching{").count(), 30);
+}
+
 /// The same, with lists that never end, without anything in them or with much.
 fn endless(what: &'static str) -> impl Fn(&str) -> Vec<u8> + Clone {
     move |line| {

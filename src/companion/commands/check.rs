@@ -8,7 +8,7 @@
 
 use crate::command::{Invocation, Run};
 use crate::failure::{Failure, Outcome, Status};
-use crate::remote::client::{PATIENCE, ask_all};
+use crate::remote::client::ask_all;
 use crate::remote::trouble::is_full;
 use crate::remote::tubes::Asked;
 use crate::remote::{Client, Pattern, Patterns, Refusal, Sample, State};
@@ -177,11 +177,7 @@ impl Run for Check {
     const FAILED: Option<u8> = Some(Level::Unknown.status());
 
     fn run(self, invocation: &Invocation) -> Outcome {
-        let patience = match invocation.patience {
-            PATIENCE => SOON,
-            told => told,
-        };
-        let until = Instant::now() + patience;
+        let until = Instant::now() + invocation.timeout.unwrap_or(SOON);
         let all = ask_all(&invocation.servers, |server| {
             self.readings(&mut Client::connect_until(&server.address, until)?)
         });

@@ -5,15 +5,15 @@
 //! the rule. `beanstalk_up` says whether a server answers; if it does not, this is its
 //! only metric.
 
-use crate::command::{Invocation, Run, last_of};
+use crate::command::{Invocation, Run, interval, last_of};
 use crate::failure::{Failure, Outcome};
 use crate::http::{self, Answer, Request};
-use crate::remote::client::ask_all;
+use crate::remote::client::{PATIENCE, ask_all};
 use crate::remote::tubes::Asked;
 use crate::remote::{Client, Facts, Known, Pattern, Patterns, Refusal, Sample, Server, Tube};
 use crate::signals::end_at_signals;
 use crate::text::output::{Output, complain, note};
-use crate::values::{Count, Parse, parse};
+use crate::values::{Count, parse};
 use beanpole::protocol::TubeName;
 use clap::{Args, ValueHint};
 use std::collections::BTreeMap;
@@ -49,7 +49,7 @@ impl Run for Metrics {
         let (listen, hosts) = (self.listen.take(), std::mem::take(&mut self.hosts));
         let exporter = Exporter {
             servers: invocation.servers.clone(),
-            patience: invocation.patience,
+            timeout: invocation.timeout,
             wanted: self,
             last: Mutex::default(),
         };
@@ -61,7 +61,7 @@ impl Run for Metrics {
                 exporter.answer(request)
             })
         }
-        let (text, failures) = exporter.text(exporter.patience);
+        let (text, failures) = exporter.text(None);
         let mut output = Output::to(exporter.wanted.output.as_deref(), 0o644)?;
         for piece in &text {
             output.bytes(piece.as_bytes())?;
@@ -84,9 +84,8 @@ const SHARED: Duration = Duration::from_secs(5);
 /// How long servers may take to answer for this scrape: Prometheus says when it gives up.
 fn patience_of(request: &Request) -> Duration {
     let told = request.header("x-prometheus-scrape-timeout-seconds");
-    let time = told.and_then(|text| <Duration as Parse>::parse(text).ok());
     // Nobody is down because a scraper names no time.
-    let time = time.filter(|time| !time.is_zero());
+    let time = told.and_then(|text| interval(text).ok());
     time.map_or(SCRAPE_PATIENCE, |time| {
         time.saturating_sub(MARGIN).max(time / 2)
     })
@@ -95,7 +94,7 @@ fn patience_of(request: &Request) -> Duration {
 /// The servers, and what is wanted of them.
 struct Exporter {
     servers: Vec<Server>,
-    patience: Duration,
+    timeout: Option<Duration>,
     wanted: Metrics,
     /// The text that was served last, and when it was made.
     last: Mutex<Option<(Instant, Arc<Vec<String>>)>>,
@@ -117,24 +116,25 @@ impl Exporter {
         if let Some((_, text)) = last.as_ref().filter(will_do) {
             return Ok(Answer::shared(KIND, Arc::clone(text)));
         }
-        let patience = self.patience.min(patience_of(request));
-        let (text, failures) = self.text(patience);
+        let patience = patience_of(request);
+        let patience = self.timeout.map_or(patience, |told| told.min(patience));
+        let (text, failures) = self.text(Some(Instant::now() + patience));
         failures.iter().for_each(|failure| complain!("{failure}"));
         let text = Arc::new(text);
         *last = Some((Instant::now(), Arc::clone(&text)));
         Ok(Answer::shared(KIND, text))
     }
 
-    /// The metrics, with a label for each server, and why servers gave none.
-    fn text(&self, patience: Duration) -> (Vec<String>, Vec<Failure>) {
-        let until = Instant::now() + patience;
+    /// The metrics, with a label for each server, and why servers gave none. All have to
+    /// come until then, if it is given.
+    fn text(&self, until: Option<Instant>) -> (Vec<String>, Vec<Failure>) {
         let all = ask_all(&self.servers, |server| self.ask(server, until));
         let (told, failures): (Vec<_>, Vec<_>) = all.into_iter().unzip();
         (in_order(told), failures.into_iter().flatten().collect())
     }
 
     /// The metrics of a server, and why it gives no others.
-    fn ask(&self, server: &Server, until: Instant) -> (Exposition, Option<Failure>) {
+    fn ask(&self, server: &Server, until: Option<Instant>) -> (Exposition, Option<Failure>) {
         let mut told = Exposition::new(&server.title());
         let told_all = self.tell(server, until, &mut told);
         let failure = told_all.err().map(|failure| server.of_it(failure));
@@ -146,8 +146,12 @@ impl Exporter {
         (told, failure)
     }
 
-    fn tell(&self, server: &Server, until: Instant, told: &mut Exposition) -> Outcome<()> {
-        let mut client = Client::connect_until(&server.address, until)?;
+    fn tell(&self, server: &Server, until: Option<Instant>, told: &mut Exposition) -> Outcome<()> {
+        let address = &server.address;
+        let mut client = match until {
+            Some(until) => Client::connect_until(address, until),
+            None => Client::connect(address, self.timeout.unwrap_or(PATIENCE)),
+        }?;
         let Metrics { age, most, .. } = self.wanted;
         let (mut of_server, mut worst) = (Facts::default(), Vec::new());
         let patterns = Patterns(self.wanted.tubes.clone());

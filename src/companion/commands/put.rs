@@ -75,7 +75,7 @@ impl Run for Put {
             return Failure::usage("the keys are too long together");
         }
         let options = Some(options).filter(|options| *options != PutOptions::default());
-        let mut client = Client::first_of(&invocation.servers, invocation.patience)?;
+        let mut client = Client::first_of(&invocation.servers, invocation.patience())?;
         let at = client.address.at_one_of(&invocation.servers);
         if options.is_some() && !client.is_extended()? {
             return Failure::refused(

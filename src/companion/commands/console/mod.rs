@@ -60,7 +60,7 @@ impl Run for Serve {
             None if bound.ip().is_loopback() && read_only.is_none() => None,
             None => Some(new_token()?),
         };
-        let servers = Watched::all(&invocation.servers, invocation.patience);
+        let servers = Watched::all(&invocation.servers, invocation.patience());
         for server in &servers {
             server.start(INTERVAL, || {})?;
         }

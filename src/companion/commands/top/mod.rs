@@ -43,7 +43,7 @@ impl Run for Top {
     fn run(self, invocation: &Invocation) -> Outcome {
         let interval = self.interval.unwrap_or(Duration::from_secs(1));
         let board = Board {
-            servers: Watched::all(&invocation.servers, invocation.patience),
+            servers: Watched::all(&invocation.servers, invocation.patience()),
             sort: self.sort.unwrap_or_default(),
             tubes: self.tubes.patterns(),
             only_trouble: self.trouble,

@@ -88,7 +88,7 @@ impl Run for Work {
         let calls = made.collect::<Outcome<_>>()?;
         let common: &'static Common = Box::leak(Box::new(Common {
             servers: invocation.servers.clone(),
-            patience: invocation.patience,
+            patience: invocation.patience(),
             calls,
             ends: Calls::by_signals(&[SIGCHLD])?,
             adrift: Arc::default(),
