@@ -163,7 +163,13 @@ fn run_named(arguments: &[OsString]) -> Outcome {
     let is_named = |command: &&Entry| command.name == name;
     let command = commands().find(is_named).expect("clap knows no others");
     let named = matches.get_many::<Servers>("servers").into_iter().flatten();
-    let mut servers: Vec<Server> = named.flat_map(|Servers(some)| some).cloned().collect();
+    let mut servers: Vec<Server> = Vec::new();
+    for server in named.flat_map(|Servers(some)| some) {
+        // Several patterns may mean the same one.
+        if !servers.contains(server) {
+            servers.push(server.clone());
+        }
+    }
     // A command with another --timeout has none of these.
     let told = [matches, &before].map(|matches| matches.try_get_one::<Duration>("patience"));
     let timeout = told.into_iter().find_map(|given| given.ok().flatten());
@@ -192,11 +198,7 @@ fn run_named(arguments: &[OsString]) -> Outcome {
 /// other.
 fn on_each(command: &Entry, matches: &ArgMatches, many: &Invocation) -> Outcome {
     let (mut failures, mut all) = (Vec::new(), Status::Done);
-    for (index, server) in many.servers.iter().enumerate() {
-        // Several patterns may mean the same one.
-        if many.servers[..index].contains(server) {
-            continue;
-        }
+    for server in &many.servers {
         server.warn();
         let title = server.title();
         print(format!("{title}\n"))?;

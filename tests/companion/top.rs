@@ -233,10 +233,11 @@ fn several_servers_have_a_line_each_and_share_the_table_of_tubes() {
 #[test]
 fn many_servers_leave_room_for_tubes_and_those_in_trouble_come_first() {
     on_busy_servers(|scene| {
-        let many = "-a $PORT ".repeat(24);
-        let screen = top(&scene, 80, 24, &format!("{many} -a 1"));
+        let names = (1..25).map(|number| format!("s{number} {}\n", scene.address()));
+        scene.write(".beanpole_servers", names.collect::<String>());
+        let screen = top(&scene, 80, 24, "-a 's*' -a 1");
         screen.wait_for("AGE\n25 127.0.0.1:1");
-        screen.wait_for("\ncannot connect to 127.0.0.1:1: Connection refused\n1 127.0.0.1:");
+        screen.wait_for("\ncannot connect to 127.0.0.1:1: Connection refused\n1 s1 ");
         screen.wait_for("\nand 17 more servers\n\n*TUBE ");
         screen.wait_for("\n9 images ");
     });

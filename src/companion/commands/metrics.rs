@@ -295,7 +295,10 @@ impl Exposition {
     /// Adds all figures of these statistics.
     fn figures(&mut self, of: &str, labels: &str, document: &str, facts: &Facts) {
         for (key, value) in facts.iter() {
-            if NO_FIGURES.contains(&key) || !value.parse().is_ok_and(f64::is_finite) {
+            // One server's key that is no name would spoil the text of all.
+            let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+            let is_figure = key.bytes().all(is_name) && value.parse().is_ok_and(f64::is_finite);
+            if NO_FIGURES.contains(&key) || !is_figure {
                 continue;
             }
             let (name, label, keys) = metric(key);
@@ -379,9 +382,9 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_is_no_number_is_left_out() {
+    fn a_value_that_is_no_number_and_a_key_that_is_no_name_are_left_out() {
         let text = metrics(
-            "uptime: soon\ncmd-put: nan\nrusage-utime:\ntotal-jobs: 3",
+            "uptime: soon\ncmd-put: nan\nrusage-utime:\ntotal-jobs: 3\nuptime now: 4",
             &[("a", "total-jobs: inf")],
             9,
         );
