@@ -351,7 +351,7 @@ def markup_in_links(browser, url):
 
 
 def an_edited_job_takes_the_place_of_the_old_one(browser, url):
-    job = beanpole("put", "-t", "again", "-p", "7", "-r", "99", "-f", "-", body='{"wrong": "é<b>"}'.encode()).decode().strip()
+    job = beanpole("put", "-t", "again", "-p", "7", "-d", "1h", "-r", "99", "-f", "-", body='{"wrong": "é<b>"}'.encode()).decode().strip()
     browser.open(job_url(url, job))
     browser.click("button", "Edit")
     assert browser.run("return document.querySelector('[name=priority]').value") == "7"
@@ -361,7 +361,8 @@ def an_edited_job_takes_the_place_of_the_old_one(browser, url):
     browser.click("dialog button", "Replace")
     browser.wait("the new job", lambda: browser.run("return new URLSearchParams(location.search).get('job')") != job)
     new = browser.run("return new URLSearchParams(location.search).get('job')")
-    assert re.search(rb'"current-jobs-ready": ?1\b', beanpole("stats", "again", "--json"))
+    # What is left of its delay is kept.
+    assert re.search(rb'"current-jobs-delayed": ?1\b', beanpole("stats", "again", "--json"))
     assert beanpole("peek", new).decode() == '{"right": "é<b>"}\nand more'
     facts = beanpole("stats", "job", new).decode()
     assert re.search(r"pri +7\n", facts) and re.search(r"ttr +99\n", facts), facts

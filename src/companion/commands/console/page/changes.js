@@ -34,7 +34,7 @@ const JOB = {
     title: `Edit job ${place.job}`,
     about: "It is put again as a new job, with a new id, and this one is deleted.",
     verb: "Replace",
-    values: { tube: job.tube, priority: job.priority, ttr: job.ttr, body: editable(job) },
+    values: { tube: job.tube, priority: job.priority, delay: job.state === "delayed" ? job.left : 0, ttr: job.ttr, body: editable(job) },
     more: { job: place.job },
   }),
 };
