@@ -59,7 +59,7 @@ use commands::{
 use failure::{Failure, Outcome, Status};
 use remote::address::{ADDRESS_VARIABLE, Address, DEFAULT_PORT, Server, Servers};
 use std::env::VarError;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
 use std::time::Duration;
 use text::output::{complain, naming, note, print, speak_for};
@@ -126,12 +126,20 @@ impl Run for Completion {
 /// server or the system refused, 130 interrupted, 141 the output was closed.
 /// The manual says which commands differ.
 pub fn run(arguments: Vec<OsString>) -> ExitCode {
-    let mut words = arguments.iter();
-    let command = words.find_map(|word| commands().find(|command| word == command.name));
+    let words = [&["beanpole".into()], arguments.as_slice()].concat();
+    let parsed = program(commands()).try_get_matches_from(words);
+    let named = |word: &OsStr| commands().find(|command| word == command.name);
+    let command = match &parsed {
+        Ok(matches) => matches
+            .subcommand_name()
+            .and_then(|name| named(name.as_ref())),
+        // It may also be the name of a server, or a value.
+        Err(_) => arguments.iter().find_map(|word| named(word)),
+    };
     if let Some(command) = command {
         speak_for(command.name);
     }
-    let failure = match run_named(&arguments) {
+    let failure = match run_named(parsed) {
         Ok(status) => return status.exit_code(),
         Err(failure) => failure,
     };
@@ -146,11 +154,10 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
     own.map_or(failure.exit_code(), ExitCode::from)
 }
 
-/// Runs the command that the arguments name. Options that all commands take may
+/// Runs the command that the command line names. Options that all commands take may
 /// stand before the name, too; an address after it takes precedence.
-fn run_named(arguments: &[OsString]) -> Outcome {
-    let words = [&["beanpole".into()], arguments].concat();
-    let before = match program(commands()).try_get_matches_from(words) {
+fn run_named(parsed: clap::error::Result<ArgMatches>) -> Outcome {
+    let before = match parsed {
         Ok(before) => before,
         Err(error) => match error.kind() {
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => return print(error.to_string()),
