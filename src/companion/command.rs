@@ -157,7 +157,7 @@ fn id(text: &str) -> Outcome<JobId> {
 #[derive(Args)]
 pub struct Tubes {
     #[arg(value_name = "TUBE", value_parser = parse::<Pattern>)]
-    operands: Vec<Pattern>,
+    pub operands: Vec<Pattern>,
     /// a tube or a pattern; may be repeated (default: the operands)
     #[arg(short = 't', long = "tube", value_name = "TUBE", value_parser = parse::<Pattern>)]
     tubes: Vec<Pattern>,

@@ -43,8 +43,9 @@ pub struct List {
 impl Run for Stats {
     fn run(self, invocation: &Invocation) -> Outcome {
         let patterns = self.tubes.patterns();
-        let job: Option<JobId> = match patterns.0.as_slice() {
-            [job, id] if job.text() == "job" => Some(word(id.text())?),
+        // What comes after -t is always a tube.
+        let job: Option<JobId> = match self.tubes.operands.as_slice() {
+            [job, id] if patterns.0.len() == 2 && job.text() == "job" => Some(word(id.text())?),
             _ => None,
         };
         let ask = |client: &mut Client| {
