@@ -56,7 +56,7 @@ impl Run for Reserve {
         let is_kept = matches!(act, Act::Release(..));
         if !is_kept && output::is_closed() {
             return Failure::refused(
-                "standard output is closed, or /dev/null opened for reading as well: '>/dev/null' drops the bodies",
+                "standard output is closed, for reading only, or /dev/null opened for reading as well: '>/dev/null' drops the bodies",
             );
         }
         let mut client = invocation.connect()?;

@@ -4,7 +4,7 @@
 use crate::failure::{Failure, Outcome, Status};
 use crate::text::json;
 use nix::fcntl::{FcntlArg, fcntl};
-use nix::libc::{O_ACCMODE, O_RDWR};
+use nix::libc::{O_ACCMODE, O_RDONLY, O_RDWR};
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::stat::{FileStat, SFlag, fstat};
 use rustix::io::ioctl_fionread;
@@ -192,14 +192,16 @@ pub fn print(text: String) -> Outcome {
     Ok(Status::Done)
 }
 
-/// Whether standard output was closed when the program began: then it is /dev/null, opened
-/// for reading as well, while a shell opens that for writing only.
+/// Whether nothing can be written to standard output. If it was closed when the program
+/// began, it is /dev/null, opened for reading as well, while a shell opens that for writing
+/// only. The standard library hides that one for reading only takes nothing.
 pub fn is_closed() -> bool {
     let stdout = io::stdout();
-    let flags = fcntl(&stdout, FcntlArg::F_GETFL).unwrap_or(0);
+    let mode = fcntl(&stdout, FcntlArg::F_GETFL).map_or(O_RDONLY, |flags| flags & O_ACCMODE);
     let device = |stat: FileStat| (stat.st_rdev > 0).then_some(stat.st_rdev);
     let null = nix::sys::stat::stat("/dev/null").ok().and_then(device);
-    flags & O_ACCMODE == O_RDWR && null.is_some() && fstat(&stdout).ok().and_then(device) == null
+    let is_null = null.is_some() && fstat(&stdout).ok().and_then(device) == null;
+    mode == O_RDONLY || mode == O_RDWR && is_null
 }
 
 /// Whether standard output is a terminal.
