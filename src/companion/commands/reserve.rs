@@ -110,6 +110,8 @@ impl Run for Reserve {
         }
         if taken == 0 {
             complain!("no job came in time");
+        } else if taken < wanted && !self.all && self.timeout.is_none() {
+            complain!("no other job came before the time to run of one was nearly over");
         }
         let is_enough = if self.all { taken > 0 } else { taken == wanted };
         Ok(Status::done_if(is_enough && late.is_empty()))
