@@ -2,7 +2,7 @@
 //!
 //! It speaks the protocol as any client does, so it works with beanstalkd as
 //! well as with beanpoled. It shares with the daemon only the words of the
-//! protocol, the reading of command lines, and the reading side of the binlog.
+//! protocol and, for `binlog`, the log's files and what they say of jobs.
 //!
 //! ```text
 //!  LOOKING,  ──> commands ──> command ──> remote ──> text ──> failure

@@ -2,9 +2,9 @@
 //! Nagios.
 //!
 //! The line of `check` has the figures after a bar. The statuses are 0 OK, 1 WARNING,
-//! 2 CRITICAL, 3 UNKNOWN. Each figure may have limits. There is none of pauses, of watchers
-//! or of the oldest job: whatever keeps ready jobs from being done, the age of the next one
-//! grows, and `why` names the reason.
+//! 2 CRITICAL, 3 UNKNOWN. Each figure may have limits. There is none of pauses or of what a
+//! worker is busy with: whatever keeps ready jobs from being done, their age grows, and
+//! `why` names the reason.
 
 use crate::command::{Invocation, Run};
 use crate::failure::{Failure, Outcome, Status};
