@@ -178,6 +178,10 @@ fn every_request_needs_a_token_and_a_change_the_one_that_is_not_for_reading() {
         $ echo 0123456789abcdef > token; chmod 640 token; beanpole console --listen 0 --token token
         ! beanpole console: others may read token: <any>
         [4]
+        # An access list of systemd's shows as a right of the group.
+        $ echo short > handed; chmod 640 handed; CREDENTIALS_DIRECTORY=. beanpole console --listen 0 --token ./handed
+        ! beanpole console: ./handed: a token is <any>
+        [4]
         $ echo fedcba9876543210 > readers; chmod 600 token readers",
     );
     let console = Console::start(&scene, "--token token --read-only readers --allow-changes");

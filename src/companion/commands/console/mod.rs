@@ -83,12 +83,16 @@ impl Run for Serve {
 
 const SHORTEST: usize = 16;
 
-/// The token in a file that only its owner can read.
+/// The token in a file that only its owner can read, or that systemd has handed over.
 fn token_in(path: &Path) -> Outcome<String> {
     let shown = path.display();
     let cannot = |error| Failure::io(format_args!("cannot read {shown}"), error);
     let file = File::open(path).map_err(cannot)?;
-    if file.metadata().map_err(cannot)?.mode() & 0o077 != 0 {
+    // Whom systemd lets read a credential may be in an access list, which shows as a right of
+    // the group.
+    let handed = std::env::var_os("CREDENTIALS_DIRECTORY");
+    let is_handed = handed.is_some_and(|directory| path.starts_with(directory));
+    if !is_handed && file.metadata().map_err(cannot)?.mode() & 0o077 != 0 {
         return Failure::refused(format!(
             "others may read {shown}: take that right away first (chmod 600)"
         ));
