@@ -130,6 +130,9 @@ impl Jobs {
         if invocation.is_one_of_many && self.ids == [INPUT] {
             return Failure::usage("the ids on standard input are those of one server");
         }
+        if self.wait.is_some() && !(tubes.0.is_empty() && self.chosen.is_bare()) {
+            return Failure::usage("--wait takes ids: no job of a tube that a worker has is meant");
+        }
         let found = self.chosen.find(invocation, &self.ids, &tubes, None)?;
         let is_needless = found.what.is_none() && !invocation.is_one_of_many;
         let place = format!("at {}", invocation.servers[0].title());
@@ -272,8 +275,7 @@ impl Found {
         if !named || W::COUNTS {
             print(format!("{done}\n"))?;
         }
-        // A job of a tube may have been deleted since it was found.
-        let all = is_well && (missing? == 0 || !named);
+        let all = is_well && missing? == 0;
         Ok(if all { self.status } else { Status::No })
     }
 }

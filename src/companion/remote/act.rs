@@ -6,7 +6,7 @@
 
 use crate::failure::{Failure, Outcome};
 use crate::remote::finder::MOST;
-use crate::remote::{Client, NewJob, Reply};
+use crate::remote::{Client, NewJob, Reply, State};
 use crate::signals::is_interrupted;
 use crate::text::{Progress, complain, jobs};
 use beanpole::protocol::{JobId, Priority, Seconds, TubeName};
@@ -153,6 +153,11 @@ pub trait Work {
     /// it fails. Returns those to which it could not be done.
     fn act(&mut self, client: &mut Client, ids: &[JobId], done: &mut Progress) -> Outcome<Ids>;
 
+    /// Whether it means no job in this state that was found in a tube.
+    fn spares(&self, state: State) -> bool {
+        state == State::Reserved
+    }
+
     /// Says what there is to be said at the end, and whether all was well.
     fn conclude(&self) -> bool {
         true
@@ -171,6 +176,10 @@ pub struct WhenFree(pub Act, pub Option<Instant>);
 const AGAIN: Duration = Duration::from_millis(10);
 
 impl Work for WhenFree {
+    fn spares(&self, state: State) -> bool {
+        state == State::Reserved || state == State::Ready && self.0 == Act::Kick
+    }
+
     fn act(&mut self, client: &mut Client, ids: &[JobId], done: &mut Progress) -> Outcome<Ids> {
         let &mut WhenFree(act, until) = self;
         let (mut left, mut gone) = (act.to(client, ids)?, Vec::new());
@@ -207,8 +216,9 @@ impl Work for WhenFree {
 }
 
 /// Does this work to these jobs, some at a time, until nothing is left of them or a signal
-/// ends it between two batches. Returns to how many it could not be done; if they were
-/// `named` one by one, each of these is told. `hear` gets the number of jobs that are done
+/// ends it between two batches. Returns to how many it could not be done, and tells each of
+/// these; if they were not `named` one by one, those do not count that are gone or have
+/// been taken since they were found. `hear` gets the number of jobs that are done
 /// after each batch; a failure of it ends the work.
 pub fn in_batches(
     work: &mut impl Work,
@@ -228,11 +238,14 @@ pub fn in_batches(
             )));
         }
         let now = ids.split_off(..work.at_once().min(ids.len()));
-        let left = work.act(client, now.unwrap_or_default(), progress)?;
-        missing += left.len();
-        if named {
-            complain_of_each(client, &left)?;
+        let mut left = work.act(client, now.unwrap_or_default(), progress)?;
+        if !named {
+            let there = client.jobs(left)?.into_iter();
+            let there = there.filter(|job| !work.spares(job.state));
+            left = there.map(|job| job.id).collect();
         }
+        missing += left.len();
+        complain_of_each(client, &left)?;
         hear(progress.done)?;
     }
     Ok(missing)
