@@ -96,6 +96,40 @@ $ beanpole ls -q from to
 }
 
 #[test]
+fn the_jobs_count_that_were_done_before_the_server_is_lost() {
+    let (listener, port) = listen();
+    let document = |text: &str| format!("OK {}\r\n{text}\r\n", text.len());
+    let server = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("a client");
+        let lines = BufReader::new(stream.try_clone().expect("a copy")).lines();
+        let job = |id| {
+            format!(
+                "- {{id: {id}, tube: \"t\", state: \"ready\", pri: 0, age: 0, ttr: 1, \
+                 time-left: 0, reserves: 0}}\n"
+            )
+        };
+        let jobs = format!("---\njobs:\n{}next: 0\n", [1, 2, 3].map(job).concat());
+        for line in lines.map(|line| line.expect("a line")) {
+            let answer = match line.split(' ').next() {
+                Some("list-jobs") => document(&jobs),
+                Some("delete") if line.ends_with('3') => return,
+                Some("delete") => "DELETED\r\n".into(),
+                _ => document("---\ncurrent-jobs-ready: 3\n"),
+            };
+            stream.write_all(answer.as_bytes()).expect("a client");
+        }
+    });
+    Scene::at(port).tell(
+        "
+        $ beanpole delete -t t -y
+        2
+        ! beanpole delete: 127.0.0.1:PORT: the server closed the connection
+        [3]",
+    );
+    server.join().expect("no surprise");
+}
+
+#[test]
 fn put_reports_how_far_it_got_when_the_server_is_lost() {
     let (listener, port) = listen();
     let server = thread::spawn(move || {

@@ -30,6 +30,11 @@ impl Act {
     /// Does it to these jobs. Returns those to which it could not be done: they
     /// were not found, or not in a state for it.
     pub fn to(self, client: &mut Client, ids: &[JobId]) -> Outcome<Ids> {
+        self.to_each(client, ids, &mut Progress::default())
+    }
+
+    /// The same; counts those that are done, even if it fails.
+    fn to_each(self, client: &mut Client, ids: &[JobId], done: &mut Progress) -> Outcome<Ids> {
         let jobs = match self {
             Act::Bury(None) | Act::Release(None, _) => client.jobs(ids.iter().copied())?,
             _ => Vec::new(),
@@ -42,7 +47,8 @@ impl Act {
             let lines = first.into_iter().chain(self.lines(id, own));
             lines.map(move |line| (id, line))
         });
-        send(client, lines)
+        let each = self.lines(JobId(0), NewJob::PRIORITY).len() + usize::from(must_reserve);
+        send_each(client, lines, each, done)
     }
 
     /// The commands that do it to a job with this priority of its own; to bury or
@@ -79,7 +85,17 @@ impl Act {
 /// Sends these lines about jobs, pipelined. Returns the jobs, in order, that were
 /// not found, or not in a state for one of them.
 pub fn send(client: &mut Client, lines: impl Iterator<Item = (JobId, String)>) -> Outcome<Ids> {
-    let mut left = Vec::new();
+    send_each(client, lines, 1, &mut Progress::default())
+}
+
+/// The same, with so many lines about each job; counts those that are done.
+fn send_each(
+    client: &mut Client,
+    lines: impl Iterator<Item = (JobId, String)>,
+    each: usize,
+    done: &mut Progress,
+) -> Outcome<Ids> {
+    let (mut left, mut answered) = (Vec::new(), 0);
     let line = |(_, line): &(JobId, String)| line.clone();
     client.each(lines, line, |(id, _), line, reply| {
         // A job that cannot be reserved cannot be buried or released either.
@@ -91,6 +107,10 @@ pub fn send(client: &mut Client, lines: impl Iterator<Item = (JobId, String)>) -
         // Of several commands about a job, the first one that fails counts.
         if !is_done && left.last() != Some(&id) {
             left.push(id);
+        }
+        answered += 1;
+        if answered % each == 0 && left.last() != Some(&id) {
+            done.add(1);
         }
         Ok(())
     })?;
@@ -182,7 +202,7 @@ impl Work for WhenFree {
 
     fn act(&mut self, client: &mut Client, ids: &[JobId], done: &mut Progress) -> Outcome<Ids> {
         let &mut WhenFree(act, until) = self;
-        let (mut left, mut gone) = (act.to(client, ids)?, Vec::new());
+        let (mut left, mut gone) = (act.to_each(client, ids, done)?, Vec::new());
         let goal = match act {
             Act::Bury(None) => Some("buried"),
             Act::Kick => Some("ready"),
@@ -195,7 +215,6 @@ impl Work for WhenFree {
             }
             sleep(AGAIN);
             if is_interrupted() {
-                done.add((ids.len() - gone.len() - left.len()) as u64);
                 let held = jobs(left.len() as u64, "still reserved");
                 return Err(Failure::Interrupted(format!("interrupted: {held}")));
             }
@@ -203,14 +222,13 @@ impl Work for WhenFree {
                 match facts {
                     None => gone.push(id),
                     // A job may be as it should be already; then it keeps its priority.
-                    Some(facts) if goal == Some(facts.text("state")) => {}
+                    Some(facts) if goal == Some(facts.text("state")) => done.add(1),
                     Some(_) => left.push(id),
                 }
             }
-            left = act.to(client, &left)?;
+            left = act.to_each(client, &left, done)?;
         }
         gone.extend(left);
-        done.add((ids.len() - gone.len()) as u64);
         Ok(gone)
     }
 }
