@@ -252,6 +252,7 @@ impl Run for Edit {
             complain!("job {id} is as it was");
             return Ok(Status::No);
         }
+        let is_ready = job.state == State::Ready;
         if job.state == State::Buried {
             job.state = State::Ready;
         }
@@ -259,6 +260,10 @@ impl Run for Edit {
             // The editor may have taken longer than a server keeps idle
             // connections.
             let (mut client, target) = (invocation.connect()?, invocation.connect()?);
+            // So no worker gets it. If one has it already, that comes out below.
+            if is_ready {
+                client.call(format_args!("reserve-job {id}"))?;
+            }
             let mut transfer = Transfer::new(target, job.tube.clone(), true);
             let jobs = vec![(job, edited)];
             let ids = transfer.carry(&mut client, jobs, &mut Progress::default())?;

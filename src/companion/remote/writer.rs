@@ -336,7 +336,8 @@ impl Transfer {
     }
 
     /// Deletes jobs in their old place, each of which has a copy. Of those that somebody has
-    /// taken meanwhile, the copies are deleted instead, and they leave the list.
+    /// taken meanwhile, the copies are deleted instead, and they leave the list, but for
+    /// those that were taken as well.
     fn delete(&mut self, client: &mut Client, copied: &mut Vec<(JobId, JobId)>) -> Outcome<()> {
         let (ids, copies): (Vec<_>, Vec<_>) = copied.iter().copied().unzip();
         let taken = Act::Delete.to(client, &ids).map_err(|failure| {
@@ -353,9 +354,13 @@ impl Transfer {
         for id in &taken {
             complain!("job {id} was taken by somebody else meanwhile");
         }
-        let in_vain = copied.extract_if(.., |(id, _)| taken.contains(id));
-        let in_vain: Vec<JobId> = in_vain.map(|(_, copy)| copy).collect();
-        let copies = &mut self.writer.client;
-        Act::Delete.to(copies, &in_vain).map(drop)
+        let in_vain = copied.iter().filter(|(id, _)| taken.contains(id));
+        let in_vain: Vec<JobId> = in_vain.map(|(_, copy)| *copy).collect();
+        let twice = Act::Delete.to(&mut self.writer.client, &in_vain)?;
+        for copy in &twice {
+            complain!("its copy, job {copy}, was taken, too: it may be done twice");
+        }
+        copied.retain(|(id, copy)| !taken.contains(id) || twice.contains(copy));
+        Ok(())
     }
 }

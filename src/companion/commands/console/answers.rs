@@ -301,6 +301,7 @@ fn edit(client: &mut Client, target: Client, request: &Request) -> Outcome<Json>
     if job.state == State::Reserved {
         return Failure::refused(why_not(old, Some("reserved")));
     }
+    let is_ready = job.state == State::Ready;
     job.priority = read(request, "priority")?;
     job.ttr = read(request, "ttr")?;
     job.time_left = read(request, "delay")?;
@@ -308,6 +309,10 @@ fn edit(client: &mut Client, target: Client, request: &Request) -> Outcome<Json>
         Seconds(0) => State::Ready,
         _ => State::Delayed,
     };
+    // So no worker gets it. If one has it already, that comes out below.
+    if is_ready {
+        client.call(format_args!("reserve-job {old}"))?;
+    }
     let mut transfer = Transfer::new(target, tube.clone(), true);
     let jobs = vec![(job, request.body.clone())];
     match transfer
