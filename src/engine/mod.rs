@@ -301,10 +301,10 @@ impl Engine {
         self.stop_waiting(index);
         // First all of them become ready, then the engine serves: so the
         // connection that has waited longest gets the best of these jobs.
-        for _ in 0..self.slice() {
-            let Some(&(_, job)) = self.connections[index].reserved.first() else {
-                break;
-            };
+        let most = self.effects.steps + self.slice();
+        while self.effects.steps < most
+            && let Some(&(_, job)) = self.connections[index].reserved.first()
+        {
             self.fail_try(job, None);
         }
         self.serve();

@@ -178,6 +178,25 @@ fn a_slice_has_no_more_changes_than_the_caller_has_room_for() {
     }
 }
 
+/// Each of 1,000 tubes has a job of each key.
+#[test]
+fn a_client_with_jobs_of_many_limits_leaves_in_slices() {
+    let mut bench = Bench::new();
+    let (holder, other) = (bench.watching(1000), bench.connect());
+    for key in 0..10 {
+        let put = format!("0 0 60 0 con:{key}");
+        (0..1000).for_each(|tube| bench.put(other, tube, &put));
+        bench.ask(holder, "reserve\r\n");
+    }
+    let mut is_over = false;
+    while !is_over {
+        bench.0.effects.steps = 0;
+        is_over = bench.0.disconnect(holder, Time::default());
+        let steps = bench.0.effects.steps;
+        assert!(steps < 4 * SLICE, "{steps} steps");
+    }
+}
+
 /// Each of 1,000 tubes has a job of the one key, and very many clients wait.
 #[test]
 fn a_limit_with_room_again_does_not_cost_a_step_for_each_tube_and_client() {

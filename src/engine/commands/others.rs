@@ -3,7 +3,7 @@
 use crate::engine::job::State;
 use crate::engine::slab::{ConnectionIndex, TubeIndex};
 use crate::engine::tube::Pause;
-use crate::engine::{Change, Engine, Outcome, Owner};
+use crate::engine::{Change, Engine, Outcome, Owner, SLICE};
 use crate::protocol::command::{Kick, Rest};
 use crate::protocol::{Event, JobId, Reply, Seconds, TubeName};
 
@@ -35,8 +35,9 @@ impl Engine {
     /// Does a time slice of a kick. Each job is offered to the waiting connections
     /// before the next one is kicked.
     pub(super) fn kick_some(&mut self, by: ConnectionIndex, mut kick: Kick) -> Outcome {
+        let most = self.effects.steps + SLICE;
         for _ in 0..KICKED_AT_ONCE.min(kick.left) {
-            if self.has_unserved() {
+            if self.has_unserved() || self.effects.steps >= most {
                 break;
             }
             let tube = self.used_tube(by);
