@@ -8,7 +8,7 @@ use super::shared::{Guarded, SLICE_STEPS, Shared};
 use super::stream::Stream;
 use super::system::CLOSING;
 use crate::engine::{ConnectionId, Time};
-use crate::log;
+use crate::log::{self, Level};
 use crate::sync::{Ordering, thread};
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,7 +40,10 @@ impl Shared {
         let leaving = self.leaving.lock();
         let client = self.with_lock(|state, now| {
             // Some of those that leave hold no slot any more: their sockets close soon.
-            let leavers = leaving.keys().filter(|id| state.clients.contains_key(id));
+            let leavers = leaving
+                .all
+                .iter()
+                .filter(|id| state.clients.contains_key(id));
             if state.clients.len() - leavers.take(CLOSING).count() >= self.limits.max_connections {
                 return Err(stream);
             }
@@ -76,19 +79,18 @@ impl Shared {
                 (clients, now)
             });
             for client in found {
-                let until = (!client.delays_its_worker()).then_some(now + LEAVES_WITHIN);
-                leaving.entry(client.id).or_insert(until);
+                // Only the first time counts.
+                if leaving.all.insert(client.id) && !client.delays_its_worker() {
+                    leaving.awaited.insert(client.id, now + LEAVES_WITHIN);
+                }
             }
             now
         };
-        let end = if leaving.contains_key(&asker) {
-            asker
-        } else {
-            NOBODY
-        };
-        let leavers = leaving.range(..end);
-        let leavers = leavers.filter_map(|(id, until)| Some((*id, (*until)?)));
-        leavers.filter(|(_, until)| *until > now).collect()
+        leaving.awaited.retain(|_, until| *until > now);
+        let is_leaving = leaving.all.contains(&asker);
+        let end = if is_leaving { asker } else { NOBODY };
+        let leavers = leaving.awaited.range(..end);
+        leavers.map(|(id, until)| (*id, *until)).collect()
     }
 
     /// Waits until these clients have left, or nobody waits for them any longer.
@@ -123,7 +125,7 @@ impl Shared {
         // It may have left just now.
         if let Some(client) = found {
             let text = format_args!("closes connection {}, {}", id.0, client.peer);
-            log::client_warning(&by.peer, text);
+            by.log(Level::Info, text);
             client.stream.close();
         }
     }
@@ -153,7 +155,7 @@ impl Shared {
             state.idle_workers += usize::from(is_idle);
             is_idle
         });
-        self.leaving.lock().remove(&client.id);
+        self.leaving.lock().remove(client.id);
         is_idle
     }
 
@@ -221,7 +223,7 @@ mod tests {
     /// However busy the machine is, they are not late.
     fn leavers(shared: &Shared, asker: &Client) -> Vec<ConnectionId> {
         shared.leavers(NOBODY);
-        for until in shared.leaving.lock().values_mut().flatten() {
+        for until in shared.leaving.lock().awaited.values_mut() {
             *until = *until + Duration::from_secs(3600);
         }
         let leavers = shared.leavers(asker.id).into_iter();
@@ -302,6 +304,8 @@ mod tests {
         // It hangs up once more.
         deaf.1.shutdown(Shutdown::Write).unwrap();
         assert_eq!(leavers(shared, &asker.0), []);
+        // However many there are, they cost those that ask nothing.
+        assert!(shared.leaving.lock().awaited.is_empty());
         deaf.0.stream.close();
     }
 
@@ -355,7 +359,9 @@ mod tests {
             }
             drop(theirs);
             // Another asker finds it before its worker goes on.
-            leaving.insert(client.id, Some(shared.clock.now() + LEAVES_WITHIN));
+            leaving.all.insert(client.id);
+            let until = shared.clock.now() + LEAVES_WITHIN;
+            leaving.awaited.insert(client.id, until);
         });
         assert_eq!(leavers(shared, &asker.0), [client.id]);
     }

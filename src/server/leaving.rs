@@ -11,24 +11,40 @@
 
 use crate::engine::{ConnectionId, Time};
 use crate::sync::{Condvar, Mutex, MutexGuard};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// How long others wait for a client after it was found to have hung up for the first time.
 /// Where all processors are busy, its worker may wait for one for some milliseconds.
 pub const LEAVES_WITHIN: Duration = Duration::from_millis(10);
 
-/// The clients, in the order in which they came, until their slots are free. Each has the
-/// time until which others wait for it; `None`: nobody does.
+/// See above.
 #[derive(Default)]
 pub struct Leaving {
-    clients: Mutex<BTreeMap<ConnectionId, Option<Time>>>,
+    clients: Mutex<Leavers>,
     /// Wakes those that wait.
     changed: Condvar,
 }
 
+#[derive(Default)]
+pub struct Leavers {
+    /// All of them, in the order in which they came, until their slots are free.
+    pub all: BTreeSet<ConnectionId>,
+    /// Until when others wait for some of them: one that reads nothing may stay for long, and
+    /// costs those that ask nothing.
+    pub awaited: BTreeMap<ConnectionId, Time>,
+}
+
+impl Leavers {
+    /// The slot of this client is free.
+    pub fn remove(&mut self, id: ConnectionId) {
+        self.all.remove(&id);
+        self.awaited.remove(&id);
+    }
+}
+
 impl Leaving {
-    pub fn lock(&self) -> MutexGuard<'_, BTreeMap<ConnectionId, Option<Time>>> {
+    pub fn lock(&self) -> MutexGuard<'_, Leavers> {
         self.clients.lock().expect("no thread panics")
     }
 
@@ -36,18 +52,16 @@ impl Leaving {
     /// under the lock: if the client has closed meanwhile, and another thread has found that,
     /// others go on waiting for it.
     pub fn let_go_if(&self, id: ConnectionId, delays_its_worker: impl FnOnce() -> bool) {
-        if let Some(until) = self.lock().get_mut(&id)
-            && delays_its_worker()
-        {
-            *until = None;
+        let mut leavers = self.lock();
+        if leavers.awaited.contains_key(&id) && delays_its_worker() {
+            leavers.awaited.remove(&id);
             self.changed.notify_all();
         }
     }
 
     /// Waits for a client, at most for this time.
     pub fn wait(&self, id: ConnectionId, time: Duration) {
-        let is_awaited =
-            |clients: &mut BTreeMap<_, Option<_>>| clients.get(&id).is_some_and(Option::is_some);
+        let is_awaited = |leavers: &mut Leavers| leavers.awaited.contains_key(&id);
         let waited = self
             .changed
             .wait_timeout_while(self.lock(), time, is_awaited);
