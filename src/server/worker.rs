@@ -128,7 +128,8 @@ impl<'a> Worker<'a> {
         // need not be freed again.
         let mut has_shrunk = false;
         loop {
-            let holds_much = self.input.memory() > 0 || self.batch.is_large();
+            let counts_much = self.input.memory() > 0 || self.in_socket > 0;
+            let holds_much = counts_much || self.batch.is_large();
             let shrinks = holds_much && !has_shrunk;
             let timeout = if shrinks {
                 Some(BUFFER_TIMEOUT)
@@ -342,6 +343,7 @@ mod tests {
     use crate::protocol::framing::MAX_LINE;
     use crate::protocol::{Body, JobId};
     use crate::server::{Clock, Limits, Stream};
+    use crate::sync::Ordering;
     use std::io::{Read, Write};
     use std::net::Shutdown;
     use std::os::unix::net::UnixStream;
@@ -443,6 +445,32 @@ mod tests {
             worker.client.stream.close();
             let replies = replies.join().unwrap();
             assert_eq!(replies.matches("INSERTED").count(), 31, "{replies}");
+        });
+    }
+
+    #[test]
+    fn a_reply_that_has_arrived_counts_no_longer_though_the_client_says_nothing() {
+        with_little_memory(Some(5 * WIDE as u64), |mut worker, mut theirs| {
+            worker.send_at_once(60_000);
+            let reply = Reply::Found(JobId(1), Body::new(&[b'x'; 60_000]));
+            worker.client.post(&mut vec![reply], None);
+            worker.client.flush().unwrap();
+            worker.count_memory(0);
+            assert_eq!(worker.memory.bytes, 60_000);
+            let mut start = [0; 60_000];
+            theirs.read_exact(&mut start).unwrap();
+            let memory = &worker.shared.memory;
+            thread::scope(|threads| {
+                threads.spawn(|| {
+                    let mut rest = [0; 100];
+                    assert!(theirs.read(&mut rest).unwrap() > 0);
+                    while memory.load(Ordering::Relaxed) > 0 {
+                        thread::yield_now();
+                    }
+                    theirs.write_all(b"x").unwrap();
+                });
+                worker.read().unwrap();
+            });
         });
     }
 
