@@ -125,7 +125,7 @@ impl Framer {
                 self.expecting = Expecting::Line;
                 Some(Request::Refused(Reply::BadFormat))
             }
-            Expecting::Body(body) if body.bytes.is_empty() && body.length <= input.len() => {
+            Expecting::Body(body) if body.length <= MAX_BUFFERED_BODY.min(input.len()) => {
                 let (wire, rest) = input.split_at(body.length);
                 *input = rest;
                 self.expecting = Expecting::Line;

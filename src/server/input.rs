@@ -41,12 +41,11 @@ impl Input {
         let size = self.buffer.capacity().max(SMALL);
         let larger = (size * 8).min(LARGE);
         let grows = self.was_filled && size < LARGE;
-        let wanted = if grows && (larger <= WORTH_FREEING || has_room(larger - size)) {
-            larger
-        } else {
-            size
-        };
-        let wanted = wanted.max(needed).next_power_of_two();
+        if grows && (larger <= WORTH_FREEING || has_room(larger - size)) {
+            // If the system has none, the smaller buffer does.
+            let (Ok(()) | Err(_)) = self.buffer.try_reserve_exact(larger - self.buffer.len());
+        }
+        let wanted = size.max(needed).next_power_of_two();
         self.buffer.reserve_exact(wanted - self.buffer.len());
     }
 
