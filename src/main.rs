@@ -17,7 +17,8 @@ use nix::sys::stat::{Mode, umask};
 use nix::unistd::User;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGXFSZ};
 use signal_hook::iterator::Signals;
-use std::io;
+use std::fmt::Display;
+use std::io::{self, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,8 +54,13 @@ fn main() -> ExitCode {
     #[cfg(target_os = "linux")]
     before_main::expect_faults();
     match options::parse(std::env::args_os().skip(1)) {
-        Ok(Invocation::Help) => eprint!("{}", options::usage()),
-        Ok(Invocation::Version) => println!("beanpoled {}", env!("CARGO_PKG_VERSION")),
+        Ok(Invocation::Help) => say(io::stderr(), options::usage()),
+        Ok(Invocation::Version) => {
+            say(
+                io::stdout(),
+                concat!("beanpoled ", env!("CARGO_PKG_VERSION"), "\n"),
+            );
+        }
         Ok(Invocation::Serve(options)) => {
             let end = serve(*options);
             if let Err((_, message)) = &end {
@@ -66,11 +72,19 @@ fn main() -> ExitCode {
             }
         }
         Err(message) => {
-            eprint!("beanpoled: {message}\n{}", options::HINT);
+            say(
+                io::stderr(),
+                format_args!("beanpoled: {message}\n{}", options::HINT),
+            );
             return ExitCode::from(Exit::Usage as u8);
         }
     }
     ExitCode::SUCCESS
+}
+
+/// Writes a text, if it can be written.
+fn say(mut to: impl Write, text: impl Display) {
+    let (Ok(()) | Err(_)) = write!(to, "{text}");
 }
 
 /// The order matters: the steps that need privileges come first, and the
@@ -398,11 +412,11 @@ fn cannot_become(user: &str, error: io::Error) -> Failure {
     )
 }
 
-fn cannot_listen(address: impl std::fmt::Display, error: io::Error) -> Failure {
+fn cannot_listen(address: impl Display, error: io::Error) -> Failure {
     let address = address.to_string();
     let hint = match error.kind() {
         io::ErrorKind::AddrInUse if !address.starts_with("unix:") => {
-            "; stop the other server, perhaps beanstalkd, or choose another port with -p"
+            "; stop the other server, perhaps beanstalkd, or choose another port with -p (or does another -l have this one?)"
         }
         _ => "",
     };

@@ -65,9 +65,10 @@ impl SocketFile {
         match acting_as(user, group, || bind(path)) {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 let path = path_only_root_can_change(path)?.ok_or(error)?;
-                let bound = bind(&path)?;
-                lchown(&path, Some(user.uid.as_raw()), Some(group.as_raw()))?;
-                Ok(bound)
+                let (socket, file) = bind(&path)?;
+                lchown(&path, Some(user.uid.as_raw()), Some(group.as_raw()))
+                    .inspect_err(|_| drop(file.remove()))?;
+                Ok((socket, file))
             }
             bound => bound,
         }
@@ -102,14 +103,15 @@ fn bind_file(path: &Path, mode: Mode, group: Option<Gid>) -> io::Result<(OwnedFd
     let bound = bind(socket.as_raw_fd(), &UnixAddr::new(path)?);
     umask(before);
     bound?;
-    if let Some(group) = group {
-        lchown(path, None, Some(group.as_raw()))?;
-    }
-    listen(&socket, Backlog::MAXCONN)?;
     let file = SocketFile {
         path: path.into(),
         identity: identity(&fs::symlink_metadata(path)?),
     };
+    let in_group = group.map_or(Ok(()), |group| lchown(path, None, Some(group.as_raw())));
+    let in_group = in_group
+        .map_err(|error| io::Error::new(error.kind(), format!("setting its group: {error}")));
+    let listens = in_group.and_then(|()| Ok(listen(&socket, Backlog::MAXCONN)?));
+    listens.inspect_err(|_| drop(file.remove()))?;
     Ok((socket, file))
 }
 
@@ -131,8 +133,10 @@ fn lock_directory(path: &Path) -> Option<File> {
 /// Whether there is a socket's file, and no server listens on it any more. One
 /// that is too busy to accept does listen.
 fn is_stale(path: &Path) -> io::Result<bool> {
-    if !fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket()) {
-        return Ok(false);
+    match fs::symlink_metadata(path) {
+        Ok(file) if file.file_type().is_socket() => {}
+        Ok(_) => return Err(io::Error::other("the file there is no socket")),
+        Err(_) => return Ok(false),
     }
     let socket = new_socket(AddressFamily::Unix)?;
     fcntl(&socket, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;

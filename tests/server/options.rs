@@ -38,6 +38,16 @@ fn help_goes_to_stderr_and_the_version_to_stdout() {
     assert_eq!(run(["-v"]), (0, version, String::new()));
 }
 
+#[test]
+fn a_full_disk_below_the_output_changes_no_status() {
+    for (option, status) in [("-v", 0), ("-h", 0), ("-x", 5)] {
+        let full = || std::fs::File::create("/dev/full").expect("it is always there");
+        let mut command = Command::new(&*PROGRAM);
+        let run = command.arg(option).stdout(full()).stderr(full()).status();
+        assert_eq!(run.expect("a program").code(), Some(status), "{option}");
+    }
+}
+
 /// A release has its own number after that of the protocol, by which clients find out what
 /// they can send.
 #[test]
@@ -150,7 +160,7 @@ fn a_start_at_an_unavailable_address_exits_with_status_111() {
     let port = place.rsplit(':').next().expect("a port");
     let message = in_the_words_of_glibc(&Error::from(Errno::EADDRINUSE).to_string());
     // On the usual port that may be beanstalkd.
-    let hint = "stop the other server, perhaps beanstalkd, or choose another port with -p";
+    let hint = "stop the other server, perhaps beanstalkd, or choose another port with -p (or does another -l have this one?)";
     assert_eq!(
         failure(["-p", port]),
         (
@@ -234,7 +244,9 @@ fn a_failed_start_removes_the_socket_that_it_created_and_no_other_file() {
 
     let file = folder.join("file");
     std::fs::write(&file, "precious").expect("a file");
-    assert_eq!(failure(["-l", &folder.socket("file")]).0, 111);
+    let place = folder.socket("file");
+    let line = format!("error: listening on {place}: the file there is no socket");
+    assert_eq!(failure(["-l", &place]), (111, line));
     assert_eq!(std::fs::read(&file).expect("a file"), b"precious");
 }
 
