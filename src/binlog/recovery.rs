@@ -11,7 +11,7 @@
 use super::error::{Error, REPAIR, is_full};
 use super::files::{Adopted, adopt, name_segment, prepare};
 use super::format::{
-    HEADER_LEN, Record, any_slot, prepared_name, prepared_slot, put_len, segment_name,
+    Frame, HEADER_LEN, Record, any_slot, prepared_name, prepared_slot, put_len, segment_name,
     segment_number,
 };
 use super::import::{DONE, DRAFT, Import, is_unfinished};
@@ -71,7 +71,7 @@ pub fn recover(
         ));
     }
     let binlog = if let Some((reader, file)) = newest {
-        let binlog = opening.continue_log(live, &reader, file)?;
+        let binlog = opening.continue_log(live, &survey.segments, &reader, file)?;
         if !obsolete.is_empty() {
             // The mark that says so may be the last record.
             let end = binlog.tail().end;
@@ -266,6 +266,7 @@ impl Opening<'_> {
     fn continue_log(
         &mut self,
         mut live: LiveBytes,
+        segments: &[Found],
         newest: &Reader,
         file: Arc<dyn File>,
     ) -> Result<Binlog, Error> {
@@ -273,6 +274,13 @@ impl Opening<'_> {
         let on = |action| Error::on(action, found.name());
         let (synced, notice) = make_durable(newest, &*file, self.storage.is_shared())?;
         self.notices.extend(notice);
+        // The process that began it may not have lived to say so in the one before.
+        if let [.., before, _] = segments {
+            let end = before.place(found.sound_header()?.previous_end);
+            let opened = self.storage.open(&before.name());
+            let told = opened.and_then(|file| file.write_at(&Frame::continued(end), end.offset));
+            has_room(told).map_err(Error::on("write to", before.name()))?;
+        }
         // Without room for all its blocks, the file ends with its records. (A copy of a
         // file may have holes, or share its blocks.)
         let has_blocks = file.unshare().and_then(|()| file.allocate(found.len, 0));

@@ -291,8 +291,9 @@ fn a_start_tolerates_a_full_disk_and_other_errors_only_of_prepared_segments() {
     let goes_on: Vec<_> = starts(ErrorKind::StorageFull)
         .filter(is_tolerated)
         .collect();
-    // For the records, for the segment's file, and for three prepared segments.
-    let newest = ["write: ", "unshare: ", "allocate: "];
+    // For the records, for the end of the segment before, for the segment's file, and for
+    // three prepared segments.
+    let newest = ["write: ", "write: ", "unshare: ", "allocate: "];
     let each_prepared = ["cut: ", "unshare: ", "allocate: "];
     let names = disk.names();
     let prepared = names.iter().filter(|name| name.contains("spare"));
@@ -605,10 +606,17 @@ fn a_newest_segment_without_header_is_damage_only_if_it_was_synced() {
         let later = cut.state().cut(Survival::Nothing, random);
         assert!(open(&later).notices.is_empty());
     }
+    // Where its first server was killed, the next one has synced it.
+    let killed = disk.state().kill();
+    open(&killed);
     server.log.close().unwrap();
-    for nothing in &nothings {
-        let told = "segment.2 is damaged at offset 0: ";
-        assert_refusal(&with(&disk, "segment.2", nothing), told);
+    for disk in [&disk, &killed] {
+        for nothing in &nothings {
+            let told = "segment.2 is damaged at offset 0: ";
+            assert_refusal(&with(disk, "segment.2", nothing), told);
+        }
+        let lost = without(disk, [&"segment.2".into()]);
+        assert_refusal(&lost, "segment.2 is missing");
     }
 }
 
