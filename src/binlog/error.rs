@@ -32,6 +32,9 @@ pub(super) const REPAIR: &str =
 /// What to do about jobs of beanstalkd beside our own.
 pub(super) const APART: &str = ", and cannot be one log; nothing was changed; move the files binlog.* to a directory of their own, start each server on its own, and move the jobs of beanstalkd with `beanpole dump` and `beanpole load`";
 
+/// What to do about jobs of beanstalkd that came before a takeover was over.
+pub(super) const AGAIN: &str = ", by a server that no client has reached yet; nothing was changed; remove segment.* and takeover*, take .taken off the names that end in it, and start again";
+
 impl Error {
     /// For `map_err`: adds what was being done, to which file.
     pub(super) fn on(

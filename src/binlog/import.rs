@@ -35,7 +35,7 @@
 //! 4 delayed.
 
 use super::Binlog;
-use super::error::{APART, Error, is_full};
+use super::error::{AGAIN, APART, Error, is_full};
 use super::format::{NUMBERS, Record, number_in, put_len, segment_number};
 use super::live::LiveBytes;
 use super::recovery::Opening;
@@ -163,8 +163,10 @@ impl TheirFiles {
                 if is_read && !is_other {
                     files.taken.push(name);
                 } else {
+                    // Until the last one is renamed, no client is served.
+                    let way = if files.taken.is_empty() { APART } else { AGAIN };
                     files.flaws.push(Error::Refused(format!(
-                        "{name} was written by beanstalkd after its jobs had been taken over{APART}"
+                        "{name} was written by beanstalkd after its jobs had been taken over{way}"
                     )));
                 }
                 continue;
