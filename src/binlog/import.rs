@@ -409,6 +409,8 @@ impl Import {
     fn undo(&self, opening: &Opening, error: Error) -> Error {
         let is_full = error.kind().is_some_and(|kind| is_full(&kind.into()));
         let undone = opening.unmark(DONE).and_then(|()| {
+            // A power cut must not bring it back when the copies are gone.
+            opening.sync_names()?;
             opening.remove_prepared()?;
             let names = opening.names()?;
             let mut segments = names.iter().filter(|name| segment_number(name).is_some());

@@ -346,6 +346,16 @@ fn a_takeover_that_fails_at_any_operation_may_be_done_again() {
             disk.put("binlog.4", &[0; 4096]);
             let before = (disk.names(), disk.used());
             disk.fail_at(operation, kind);
+            // Also while it is undone.
+            disk.watch(Arc::new(move |disk, what| {
+                let is_undone = disk.failed().is_some() && what == "remove";
+                for seed in (0..8).filter(|_| is_undone) {
+                    let cut = disk
+                        .state()
+                        .cut(Survival::Something, &mut Random::new(seed));
+                    assert_eq!(open(&cut).jobs, lives(), "{operation}");
+                }
+            }));
             let is_refused = start(&disk).is_err();
             let Some(what) = disk.failed() else {
                 println!("{tried} takeovers failed");
