@@ -87,8 +87,9 @@ type FrameBytes = [u8; FRAME_LEN as usize];
 /// that long.
 const CONTINUED: u32 = u32::MAX;
 
-/// No job in a log has so high an id, and none that is buried so high a position. So as many
-/// are left for those that come, which is more than anybody uses.
+/// No job in a log has so high an id, and none that is buried so high a position. What is taken
+/// over has ids below half of it: so as many are left for those that come, which is more than
+/// anybody uses.
 pub(super) const NUMBERS: u64 = 1 << 63;
 
 const MAGIC: &[u8; 8] = b"beanpole";

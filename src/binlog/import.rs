@@ -245,7 +245,7 @@ impl Theirs {
                 break "this is not a job".to_owned();
             };
             let id = job.fields.id;
-            if id.0 >= NUMBERS {
+            if id.0 >= NUMBERS / 2 {
                 break "no job has so large an id".to_owned();
             }
             if has_body && tube.is_none() {
