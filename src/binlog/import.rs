@@ -171,7 +171,7 @@ impl TheirFiles {
                 }
                 continue;
             }
-            if let Some(missing) = next.filter(|next| *next < number) {
+            if let Some(missing) = next.filter(|next| !has_log && *next < number) {
                 // beanstalkd removes its files in their order.
                 let missing = Error::missing(missing, number - 1, their_name);
                 files.flaws.push(missing);

@@ -510,14 +510,14 @@ fn files_of_beanstalkd_without_jobs_stay_beside_a_log_of_ours_and_are_named() {
     let (disk, jobs) = ours();
     disk.put("binlog.1", &vec![0; 4096]);
     let gone = [put(4711, b"one\r\n"), becomes(4711, DELETED, [0; 5])];
-    disk.put("binlog.2", &version_7(&gone));
+    disk.put("binlog.3", &version_7(&gone));
     for _ in 0..2 {
         let opened = open(&disk);
-        let told = [1, 2]
+        let told = [1, 3]
             .map(|number| format!("binlog.{number} is left alone: it has no job of beanstalkd"));
         assert_eq!(opened.notices, told);
         assert_eq!(opened.jobs, jobs);
-        assert_eq!(names_of_theirs(&disk), ["binlog.1", "binlog.2"]);
+        assert_eq!(names_of_theirs(&disk), ["binlog.1", "binlog.3"]);
     }
 }
 
