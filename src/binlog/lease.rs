@@ -106,15 +106,8 @@ const LOCK: &str = "lock";
 /// If another server has it, or if it cannot be used: for example, if no file can be made
 /// in it, or removed. (On a full disk none need be made.)
 pub fn lock(path: &Path, wait: bool) -> Result<(Arc<dyn Storage>, Vec<String>), Error> {
-    let refused = |source| Error::unusable(path, source);
-    let mut directory = Directory::open(path)?;
-    let is_ours = directory.lock_file(wait).map_err(refused)?;
-    let is_shared = is_shared(&directory.lock).map_err(refused)?;
-    // On a local file system no second server gets in even if the file `lock` is removed.
-    if !is_ours || !is_shared && !directory.lock_itself(wait) {
-        return Err(Error::Locked(path.to_owned()));
-    }
-    if is_shared {
+    let mut directory = lock_to_read(path, wait)?;
+    if directory.is_shared() {
         directory.raise_fence().map_err(Error::on("write", LOCK))?;
     }
     let left = directory.remove_prepared()?;
@@ -127,10 +120,24 @@ pub fn lock(path: &Path, wait: bool) -> Result<(Arc<dyn Storage>, Vec<String>), 
     Ok((Arc::new(directory), left))
 }
 
+/// The same, and changes nothing in it.
+pub fn lock_to_read(path: &Path, wait: bool) -> Result<Directory, Error> {
+    let refused = |source| Error::unusable(path, source);
+    let mut directory = Directory::open(path)?;
+    let is_ours = directory.lock_file(wait).map_err(refused)?;
+    let is_shared = is_shared(&directory.lock).map_err(refused)?;
+    // On a local file system no second server gets in even if the file `lock` is removed.
+    if !is_ours || !is_shared && !directory.lock_itself(wait) {
+        return Err(Error::Locked(path.to_owned()));
+    }
+    directory.token = is_shared.then(Vec::new);
+    Ok(directory)
+}
+
 /// A directory of the operating system. It is held by a descriptor, so it stays the same
 /// directory when another one is moved or mounted to its path: a server never touches
 /// the files of another one.
-struct Directory {
+pub struct Directory {
     directory: fs::File,
     /// Where it was when it was opened.
     path: PathBuf,
@@ -138,7 +145,7 @@ struct Directory {
     /// closed: that would end a POSIX lock (`fcntl`).
     lock: fs::File,
     /// If other machines can use the directory: our fencing token, the line in the lock's
-    /// file that no other server writes.
+    /// file that no other server writes. It is empty while we only read.
     token: Option<Vec<u8>>,
     /// What is appended to the names that are this server's own.
     suffix: String,

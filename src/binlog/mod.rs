@@ -168,7 +168,7 @@ mod tail;
 pub use error::Error;
 pub use files::WithJobs;
 pub use format::{Record, max_put_len, pause_len, put_len, segment_len_for};
-pub use lease::{LEASE, RECHECK_AFTER, lock};
+pub use lease::{LEASE, RECHECK_AFTER, lock, lock_to_read};
 pub use log::Waiter;
 
 use crate::engine::{Change, Engine, StoredJob, StoredPause};

@@ -3,7 +3,7 @@
 use crate::failure::plain;
 use crate::text::output::complain;
 use beanpole::binlog::storage::{File, Source};
-use beanpole::binlog::{Error, lock};
+use beanpole::binlog::{Error, lock_to_read};
 use std::fs::{self, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
@@ -17,8 +17,8 @@ pub fn open(path: &Path) -> Result<Arc<dyn Source>, Error> {
     if path.is_dir() && !path.join("lock").exists() {
         return lock_itself(path);
     }
-    match lock(path, false) {
-        Ok((storage, _)) => Ok(storage),
+    match lock_to_read(path, false) {
+        Ok(directory) => Ok(Arc::new(directory)),
         Err(Error::Io(kind, why)) if !matches!(kind, NotFound | NotADirectory) => {
             if kind != io::ErrorKind::ReadOnlyFilesystem {
                 complain!("it is read without a lock: {}", plain(why));

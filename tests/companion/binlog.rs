@@ -204,6 +204,15 @@ fn a_directory_that_nobody_can_write_to_is_read() {
 }
 
 #[test]
+fn a_directory_that_is_read_keeps_what_another_server_has_prepared() {
+    let scene = written_by_ours();
+    let prepared = scene.folder.join("jobs/segment.spare2.17");
+    fs::write(&prepared, "").expect("a file is made");
+    scene.tell("$ beanpole binlog repair jobs new\n6");
+    assert!(prepared.exists());
+}
+
+#[test]
 fn the_jobs_of_beanstalkd_are_taken_over_and_their_files_have_a_size() {
     let Some(theirs) = beanstalkd() else { return };
     let scene = written_by(&theirs);
