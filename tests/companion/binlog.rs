@@ -79,6 +79,12 @@ fn a_server_starts_on_the_directory_that_repair_writes() {
             $ beanpole binlog repair jobs new
             ! beanpole binlog: new is not empty
             [4]
+            $ beanpole binlog repair jobs .
+            ! beanpole binlog: . is no name for a new directory
+            [4]
+            $ mkdir empty; ln -s empty link; beanpole binlog repair jobs link
+            ! beanpole binlog: link is no name for a new directory
+            [4]
             $ beanpole binlog repair jobs
             ! beanpole binlog: repair and export7 take a directory, and a new one to write to
             ! Try 'beanpole help binlog'.

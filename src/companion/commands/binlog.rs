@@ -428,6 +428,11 @@ fn export(_: &Inspection, live: Live, new: &Path) -> Outcome<usize> {
 /// A failure unless there is no such directory, or it is empty, and another one can be
 /// renamed to it.
 fn must_be_new(path: &Path) -> Outcome<()> {
+    let is_link = fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink());
+    if is_link || path.file_name().is_none() {
+        let path = path.display();
+        return Failure::refused(format!("{path} is no name for a new directory"));
+    }
     let (found, parent) = (fs::metadata(path), fs::metadata(path.join("..")));
     if found.is_ok_and(|found| parent.is_ok_and(|parent| found.dev() != parent.dev())) {
         let path = path.display();
