@@ -480,10 +480,11 @@ fn reuse(storage: &dyn Storage, name: &str, is_adopted: bool) -> Result<Option<P
     }
 }
 
-/// Whether somebody has removed an open file. (Not every file system counts names.)
-pub(super) fn is_removed(storage: &dyn Storage, file: &dyn File, name: &str) -> io::Result<bool> {
+/// Whether somebody has removed an open file. (Not every file system counts names, and where
+/// another machine has removed it, NFS says nothing more of it.)
+pub(super) fn is_removed(storage: &dyn Storage, file: &dyn File, name: &str) -> bool {
     let is_missing = |error: io::Error| error.kind() == io::ErrorKind::NotFound;
-    Ok(file.links()? == 0 && storage.open_to_read(name).is_err_and(is_missing))
+    file.links().unwrap_or(0) == 0 && storage.open_to_read(name).is_err_and(is_missing)
 }
 
 /// Makes a change. If the disk has no room for it, tries again as long as `free_prepared`

@@ -415,7 +415,7 @@ impl Storage for Directory {
         // thread that a signal interrupts in that call may wait for GlusterFS's
         // answer for ever.)
         let mut region = whole_file();
-        fcntl(&self.lock, FcntlArg::F_GETLK(&mut region))?;
+        again(|| fcntl(&self.lock, FcntlArg::F_GETLK(&mut region)))?;
         if region.l_type != libc::F_UNLCK as libc::c_short {
             return Err(io::Error::other("another server has it"));
         }

@@ -337,7 +337,7 @@ impl Binlog {
     /// shared storage, the lock check comes before each answer.)
     fn must_have_name(&self, segment: &OpenSegment) -> io::Result<()> {
         let name = segment_name(segment.number);
-        if !self.storage.is_shared() && is_removed(&*self.storage, &*segment.file, &name)? {
+        if !self.storage.is_shared() && is_removed(&*self.storage, &*segment.file, &name) {
             return Err(io::Error::other("somebody has removed it"));
         }
         Ok(())
@@ -583,8 +583,7 @@ impl Writer {
             single_blocks = single_blocks.saturating_sub(1);
             is_cut || binlog.free_prepared()
         };
-        let is_removed = is_removed(&*binlog.storage, &*prepared.file, &prepared.name);
-        let prepared = if is_removed.map_err(Error::on("use", &prepared.name))? {
+        let prepared = if is_removed(&*binlog.storage, &*prepared.file, &prepared.name) {
             // Another one takes its room.
             prepared.file.set_len(0).ok();
             let name = binlog.tail().upkeep.next_name();

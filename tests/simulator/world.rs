@@ -71,7 +71,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// How many files may be open at a time, however many segments there are: the current
-/// segment, four prepared ones, and four that begin in the batch that is being written.
+/// segment and the one before, three prepared ones, and four that begin in the batch that is
+/// being written.
 const DESCRIPTORS: usize = 9;
 
 /// How long a stall lasts: the shortest time that beanpole-machines(7) allows storage
