@@ -259,7 +259,9 @@ impl Frame {
     /// Decodes a frame, without a check that it [belongs](Self::belongs_to) to its place.
     pub(super) fn read(bytes: &FrameBytes) -> Option<Frame> {
         let mut fields = Decoder(bytes);
-        let len = fields.u32().filter(|len| *len > 0)?;
+        // No record is near 2 GiB.
+        let is_possible = |len: &u32| (1..1 << 31).contains(len) || *len == CONTINUED;
+        let len = fields.u32().filter(is_possible)?;
         Some(Frame {
             len,
             unsynced: fields.u32()?,
@@ -742,6 +744,13 @@ mod tests {
             bytes[40..].copy_from_slice(&crc);
             assert_eq!(Header::other_version(&bytes), Some(version.into()));
         }
+    }
+
+    #[test]
+    fn a_frame_with_the_length_of_no_record_is_none() {
+        let read = |len| Frame::read(&encode_frame(PLACE, len, 0, [&[], &[]]));
+        assert!(read((1 << 31) - 1).is_some() && read(1 << 31).is_none());
+        assert!(read(CONTINUED).is_some() && read(0).is_none());
     }
 
     #[test]
