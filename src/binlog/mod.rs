@@ -132,7 +132,7 @@
 //! | compaction for a put, bound on live bytes | on a full disk a delete makes room for the next put | `a_delete_on_a_full_disk_makes_room_for_the_next_put` |
 //! | segments take at most an eighth of the room (`recovery`) | a small disk suffices | `a_segment_takes_an_eighth_of_the_room_if_that_is_less_than_asked_for`, `a_start_on_a_full_disk_admits_puts_as_soon_as_before` |
 //! | noise in prepared segments where nothing can be allocated (`storage`) | a full disk stops puts and nothing else where files are compressed, too | the machines of `tests/machines/vm`: `jffs2`, `ubifs` |
-//! | files with another name are not used again | a backup by links, and a rename that a power cut has done half, lose nothing | `a_file_with_another_name_is_not_used_again` |
+//! | files with another name are not used again | a file that is linked elsewhere, or that a power cut has renamed half, keeps its records | `a_file_with_another_name_is_not_used_again` |
 //! | unsharing of copied blocks (reflinks) | a copy of the directory takes no room that deletes need | `a_copy_that_shares_its_blocks_takes_no_room_that_deletes_need` |
 //! | a file that is used again is unshared first, which writes it on a full XFS, then allocated | one that was only allocated is not given up there | `a_file_that_was_never_written_is_used_again_on_a_full_disk` |
 //! | what was not known to be synced is written again, and read from the disk (`recovery`) | a start relies on nothing that is only in memory | the simulator: `random histories`, `records that recovery dropped neither return nor follow new ones` |

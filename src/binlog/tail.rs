@@ -638,7 +638,7 @@ mod tests {
     /// How long the record of an update is.
     const UPDATE_LEN: u64 = 29;
     /// How long the put of a job without a body is at its longest.
-    const PUT_LEN: u64 = 80;
+    const PUT_LEN: u64 = 81;
     /// The length of the current segment's file, long enough that no other one is
     /// needed.
     const LONG: u64 = 100 << 20;
