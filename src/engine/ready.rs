@@ -7,9 +7,8 @@ use std::collections::BTreeMap;
 ///
 /// Jobs that are put one after the other usually share a priority and have
 /// neighbouring ids. So one map entry is a set of 32 ids: 16 bytes for 32 jobs,
-/// where an ordered set of the jobs takes some 25 for each. Without that, a ready
-/// job with a body of 100 bytes would take more than 270 bytes. With random
-/// priorities it is an ordinary ordered map.
+/// where an ordered set of the jobs takes some 25 for each. With random priorities it is
+/// an ordinary ordered map.
 #[derive(Default)]
 pub struct ReadyQueue {
     /// By priority and group. Bit n stands for the job with id % 32 = n. No

@@ -16,7 +16,7 @@
 //! and `src/server/mod.rs` replace locks, threads, clocks and sockets by the ones here.
 //! All else is the server's own code.
 //!
-//! `cargo test --test simulator` plays the written histories and the first random
+//! `cargo test -p beanpole-simulator` plays the written histories and the first random
 //! ones, some of them twice: the same seed has to take the same steps again.
 //! `BEANPOLE_SEARCH=20` plays twenty times as many. After `--` may follow
 //! `5000..6000`, for the random ones with these seeds, or `pause`, for the written
@@ -157,7 +157,7 @@ fn report(plan: &Plan, name: &str, seed: u64, what: String) -> ! {
         "random histories" => seed.to_string(),
         name => format!("'{name}' {seed}"),
     };
-    println!("cargo test --test simulator -- {words}");
+    println!("cargo test -p beanpole-simulator -- {words}");
     println!("test result: FAILED. 0 passed; 1 failed; 0 ignored");
     std::process::exit(1);
 }
