@@ -360,7 +360,7 @@ mod tests {
             drop(theirs);
             // Another asker finds it before its worker goes on.
             leaving.all.insert(client.id);
-            let until = shared.clock.now() + LEAVES_WITHIN;
+            let until = shared.clock.now() + Duration::from_secs(3600);
             leaving.awaited.insert(client.id, until);
         });
         assert_eq!(leavers(shared, &asker.0), [client.id]);
