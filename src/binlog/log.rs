@@ -17,8 +17,8 @@
 //! - Syncs come one after the other. After the first failure nothing is durable any
 //!   more, and nothing is tried again.
 //! - With `Always`, the writer is free only when all waiters are notified.
-//! - When something is due while another thread writes, the committer gets the writer
-//!   next. It does not poll.
+//! - When a sync is due while another thread writes, the committer gets the writer next. It
+//!   does not poll.
 //!
 //! Why nothing simpler? With a mutex around writing and syncing, all threads
 //! that come during a sync would sync one after the other. With a condition
@@ -54,8 +54,8 @@ pub(super) struct CommitQueue {
     /// When it has to write and sync that. With `Every`, this is set as long as something
     /// is not synced.
     sync_due: Option<Instant>,
-    /// One of these times has come. Until the committer has the writer, no other thread
-    /// gets it.
+    /// One of these times has come. With `Every`, no other thread gets the writer before the
+    /// committer then.
     is_due: bool,
     gathering: Gathering,
 }
@@ -77,10 +77,10 @@ struct Gathering {
     took: Duration,
 }
 
-/// The next commit begins at most this fraction (1/4) of a sync's time after the last one has
-/// ended. Where it takes longer to answer so many clients, they are not waited for: they work
-/// while others' changes are synced.
-const GATHERED_WITHIN: u32 = 4;
+/// The next commit begins at most half of a sync's time after the last one has ended. Where
+/// it takes longer to answer so many clients, they are not waited for: they work while
+/// others' changes are synced.
+const GATHERED_WITHIN: u32 = 2;
 /// After clients have not come in time, at most this many (as a power of two) syncs wait
 /// for nobody.
 const MOST_FAILED: u32 = 5;
@@ -190,8 +190,13 @@ impl Binlog {
         }
         queue.waiters.push((lsn, waiter));
         let waiters = queue.waiters.len();
-        let may_lead = queue.writer.is_some() && !queue.is_due && queue.gathering.is_over(waiters);
+        let is_over = queue.gathering.is_over(waiters);
+        // Whoever writes all does what is due, but for a sync that nobody waits for.
+        let may_lead = is_over && !(queue.is_due && queue.sync_due.is_some());
         let writer = queue.writer.take_if(|_| may_lead);
+        if writer.is_some() && std::mem::take(&mut queue.is_due) {
+            queue.write_due = None;
+        }
         drop(queue);
         if let Some(writer) = writer {
             // This caller is notified like the others, also of a failure.
@@ -401,7 +406,7 @@ impl Binlog {
         let now = Instant::now();
         queue.is_due |= queue.due_at().is_some_and(|due| due <= now);
         let waiters = queue.waiters.len();
-        let has_work = queue.is_due || queue.gathering.is_over(waiters) && waiters > 0;
+        let has_work = queue.gathering.is_over(waiters) && (queue.is_due || waiters > 0);
         let Some(writer) = queue.writer.take_if(|_| has_work) else {
             return Ok(());
         };
@@ -681,6 +686,29 @@ mod tests {
         let late = [1; 7].map(&mut syncs_between);
         assert_eq!(late, [1, 2, 4, 8, 16, 32, 32]);
         assert_eq!([2, 2, 1, 1].map(syncs_between), [32, 1, 1, 2]);
+    }
+
+    /// With slow syncs, something is due after each of them.
+    #[test]
+    fn what_is_due_waits_with_the_others_for_the_clients_of_the_last_sync() {
+        let (_directory, binlog, _) = log(SyncMode::Always);
+        let (end, now) = (binlog.tail().end, Instant::now());
+        let waiters = [(); 2].map(|()| Arc::new(CommitResult::default()));
+        let mut queue = binlog.commit_queue.lock();
+        queue.gathering.waits_for = Some((2, now + Duration::from_secs(3600)));
+        queue.write_due = Some(now);
+        drop(queue);
+        for waiter in &waiters {
+            binlog.commit_for_others().unwrap();
+            assert!(binlog.known(end).is_none());
+            binlog.commit_then(end, waiter.clone());
+        }
+        assert_eq!(
+            waiters.map(|it| *it.up_to.lock().unwrap()),
+            [Some(Ok(end)); 2]
+        );
+        let queue = binlog.commit_queue.lock();
+        assert!(!queue.is_due && queue.write_due.is_none());
     }
 
     /// A disk may hang for minutes.

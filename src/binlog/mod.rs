@@ -117,9 +117,9 @@
 //! | marks before removal (`tail`, `files`) | a segment is removed only when nothing needs it | the simulator: `random histories` |
 //! | group commit (`log`) | one sync serves all threads that wait | `waiting_for_another_threads_write_does_not_swallow_an_earlier_wake_up`, and the rows of `tests/bench` |
 //! | each sync checks that the file has a name (`log`) | nothing is acknowledged in a directory that was removed | `a_server_whose_directory_is_removed_ends` |
-//! | gathering (`log`) | with `-f 0` a put waits for one sync, not for two | `the_next_sync_waits_for_all_clients_of_the_last_one_for_a_part_of_its_time` |
+//! | gathering (`log`) | with `-f 0` a put waits for one sync, not for two | `the_next_sync_waits_for_all_clients_of_the_last_one_for_a_part_of_its_time`, `what_is_due_waits_with_the_others_for_the_clients_of_the_last_sync` |
 //! | committer | changes that no client waits for are written and synced in time | the simulator: `a record written during a sync is synced in time` |
-//! | the committer gets the writer next, once something is due | a disk that hangs costs no CPU | `the_committer_sleeps_while_another_thread_writes_and_then_syncs_what_is_due` |
+//! | the committer gets the writer next, once a sync is due | a disk that hangs costs no CPU | `the_committer_sleeps_while_another_thread_writes_and_then_syncs_what_is_due` |
 //! | one sync at a time, the first failure is final | nothing is acknowledged after a failure | the simulator: `a sync that runs while another one fails acknowledges nothing` |
 //! | `needed_for` | no client sees a job before its put is durable | `a_reply_about_a_job_waits_for_its_put_whatever_the_order_of_the_ids` |
 //! | puts leave two prepared segments unused | a full disk stops puts and nothing else | `changes_of_all_jobs_never_outrun_a_full_disk_that_loses_blocks_to_names` |
