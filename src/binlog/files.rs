@@ -35,7 +35,7 @@
 use super::error::{Error, is_full};
 use super::format::{FRAME_LEN, HEADER_LEN, Header, Place, Record, prepared_slot, segment_name};
 use super::import::taken_bytes;
-use super::storage::{File, Storage};
+use super::storage::Storage;
 use super::tail::{BLOCK, Prepared, Tail, Work};
 use super::{Binlog, Event, Failed, Jobs, locked};
 use crate::protocol::JobId;
@@ -478,13 +478,6 @@ fn reuse(storage: &dyn Storage, name: &str, is_adopted: bool) -> Result<Option<P
             removed.map(|()| None).map_err(Error::on("remove", name))
         }
     }
-}
-
-/// Whether somebody has removed an open file. (Not every file system counts names, and where
-/// another machine has removed it, NFS says nothing more of it.)
-pub(super) fn is_removed(storage: &dyn Storage, file: &dyn File, name: &str) -> bool {
-    let is_missing = |error: io::Error| error.kind() == io::ErrorKind::NotFound;
-    file.links().unwrap_or(0) == 0 && storage.open_to_read(name).is_err_and(is_missing)
 }
 
 /// Makes a change. If the disk has no room for it, tries again as long as `free_prepared`

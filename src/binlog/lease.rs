@@ -324,6 +324,14 @@ impl Source for Directory {
         self.open_as(name, OFlag::O_RDONLY)
     }
 
+    /// This is asked with each sync. Were the file itself asked, for its number of names,
+    /// Linux 6.13 and later would also tell its times, and write them with the next sync.
+    fn has(&self, name: &str) -> bool {
+        let name = self.name(name);
+        let look = || faccessat(&self.directory, &*name, AccessFlags::F_OK, AtFlags::empty());
+        again(look) != Err(Errno::ENOENT)
+    }
+
     fn is_shared(&self) -> bool {
         self.token.is_some()
     }

@@ -26,7 +26,7 @@
 //! of them, and most would learn that they have to wait for the next sync.
 
 use super::error::Error;
-use super::files::{is_removed, name_segment, once_there_is_room, prepare};
+use super::files::{name_segment, once_there_is_room, prepare};
 use super::format::{FRAME_LEN, Frame, Header, Place, Record, segment_name};
 use super::storage::File;
 use super::tail::{BLOCK, Prepared, Step};
@@ -342,7 +342,7 @@ impl Binlog {
     /// shared storage, the lock check comes before each answer.)
     fn must_have_name(&self, segment: &OpenSegment) -> io::Result<()> {
         let name = segment_name(segment.number);
-        if !self.storage.is_shared() && is_removed(&*self.storage, &*segment.file, &name) {
+        if !self.storage.is_shared() && !self.storage.has(&name) {
             return Err(io::Error::other("somebody has removed it"));
         }
         Ok(())
@@ -588,7 +588,7 @@ impl Writer {
             single_blocks = single_blocks.saturating_sub(1);
             is_cut || binlog.free_prepared()
         };
-        let prepared = if is_removed(&*binlog.storage, &*prepared.file, &prepared.name) {
+        let prepared = if !binlog.storage.has(&prepared.name) {
             // Another one takes its room.
             prepared.file.set_len(0).ok();
             let name = binlog.tail().upkeep.next_name();

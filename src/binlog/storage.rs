@@ -27,6 +27,11 @@ pub trait Source: Send + Sync {
     fn list(&self) -> io::Result<Vec<String>>;
     /// Opens an existing file, to read it. Others may own it.
     fn open_to_read(&self, name: &str) -> io::Result<Arc<dyn File>>;
+    /// Whether there is a file of this name, if that is known.
+    fn has(&self, name: &str) -> bool {
+        let is_missing = |error: io::Error| error.kind() == io::ErrorKind::NotFound;
+        !self.open_to_read(name).is_err_and(is_missing)
+    }
     /// Whether another machine could take the directory over while we use it: see
     /// `lease`. Then we append nothing to another server's segment.
     fn is_shared(&self) -> bool {
