@@ -101,22 +101,6 @@ fn a_body_for_which_the_system_has_no_memory_is_refused() {
     client.delete(id);
 }
 
-#[test]
-fn a_body_that_comes_at_once_and_for_which_the_system_has_no_memory_is_refused() {
-    let server = Server::start(["--max-memory", "10g"]);
-    let room = server.size("VmSize") as u64 + 20 * MIB as u64;
-    server.limit(Resource::As, room, Some(room));
-    let mut client = server.connect();
-    let put = [&b"put 0 0 60 20000\r\n"[..], &[b'x'; 20_000], b"\r\n"].concat();
-    loop {
-        client.send(put.repeat(3));
-        if client.lines(3)[2] == "OUT_OF_MEMORY" {
-            break;
-        }
-    }
-    client.exchange("delete 1", "DELETED");
-}
-
 /// Each page of a mapping costs a fault when it is first touched. (musl's allocator makes a
 /// mapping for each long body.)
 #[cfg(target_env = "gnu")]
