@@ -24,10 +24,10 @@ pub enum Command {
     /// `put <pri> <delay> <ttr> <bytes> [<options>]`, then that many bytes and CR
     /// LF: creates a job in the used tube. Replies: `INSERTED <id>` or the first of
     /// these that applies: `JOB_TOO_BIG`, `OUT_OF_MEMORY`, `EXPECTED_CRLF`, `DRAINING`, and
-    /// `OUT_OF_MEMORY` again, if the disk, the tube or the keys have no room. With each of these replies the bytes of the body have been
-    /// read. The id is given when the line has come, so every reply except
-    /// `JOB_TOO_BIG` uses up an id. The job exists only after its body has
-    /// come.
+    /// `OUT_OF_MEMORY` again, if the disk, the tube or the keys have no room. With each of
+    /// these replies the bytes of the body have been read. The id is given when the line has
+    /// come, so every reply except `JOB_TOO_BIG` uses up an id. The job exists only after its
+    /// body has come.
     ///
     /// The four [options](PutOptions) are ours. With `idp`, a put that is not refused
     /// may find that its job is there already: `INSERTED <id> <state> [<pri>]`.

@@ -83,15 +83,35 @@ fn a_start_as_an_unknown_user_exits_with_status_33() {
     );
 }
 
+/// A line of shell that runs the daemon with no more rights than its user has.
+fn without_rights() -> Option<&'static str> {
+    match is_mighty() {
+        true => Some(r#"exec setpriv --bounding-set=-all --inh-caps=-all -- "$0" "$@""#),
+        false if nix::unistd::geteuid().is_root() => {
+            left_out("root, who may mount");
+            None
+        }
+        false => Some(r#"exec "$0" "$@""#),
+    }
+}
+
+#[test]
+fn a_start_that_may_not_give_the_socket_its_group_says_so_and_leaves_no_file() {
+    let Some(line) = without_rights() else { return };
+    let group = if is_mighty() { "daemon" } else { "root" };
+    let folder = Folder::new();
+    let place = folder.socket("socket");
+    let options = ["-l", &*place, "--socket-group", group];
+    let (status, _, stderr) = run_command(&mut shell(line, options));
+    let error = Error::from(Errno::EPERM);
+    let message = format!("error: listening on {place}: setting its group: {error}");
+    assert_eq!((status, last_word(&stderr)), (111, message));
+    assert!(!folder.join("socket").exists());
+}
+
 #[test]
 fn a_start_as_a_forbidden_user_exits_with_status_34() {
-    // Root may become anybody, so as root the daemon loses its capabilities
-    // first.
-    let line = match is_mighty() {
-        true => r#"exec setpriv --bounding-set=-all --inh-caps=-all -- "$0" "$@""#,
-        false if nix::unistd::geteuid().is_root() => return left_out("root, who may mount"),
-        false => r#"exec "$0" "$@""#,
-    };
+    let Some(line) = without_rights() else { return };
     let user = if is_mighty() { "nobody" } else { "root" };
     let (status, _, stderr) = run_command(&mut shell(line, ["-p", "0", "-u", user]));
     let message = format!(

@@ -119,7 +119,8 @@ impl Writer {
     }
 
     /// Puts a batch of jobs, of which none is to be buried. Returns the replies to the first
-    /// ones, as far as they have come. If the server refuses one, the others are put nevertheless.
+    /// ones, as far as they have come. If the server refuses one, the others are put
+    /// nevertheless.
     pub fn write(&mut self, batch: &[NewJob]) -> (Vec<Reply>, Outcome<()>) {
         let mut replies = Vec::new();
         let outcome = self.send(batch, &mut replies);
