@@ -338,12 +338,12 @@ impl Binlog {
         Ok(())
     }
 
-    /// An error if somebody has removed the file: then no start would find what is in it. (On
-    /// shared storage, the lock check comes before each answer.)
+    /// An error if the file has not its name any more: then no start would find what is in it.
+    /// (On shared storage, the lock check comes before each answer.)
     fn must_have_name(&self, segment: &OpenSegment) -> io::Result<()> {
         let name = segment_name(segment.number);
         if !self.storage.is_shared() && !self.storage.has(&name) {
-            return Err(io::Error::other("somebody has removed it"));
+            return Err(io::Error::other("somebody has removed or renamed it"));
         }
         Ok(())
     }

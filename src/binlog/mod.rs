@@ -116,7 +116,7 @@
 //! | header and name become durable with the first records (`log`) | with `-f 50`, a put waits for one sync where a segment begins | `where_replies_wait_for_no_sync_a_new_segment_makes_them_wait_for_one`, `a_newest_segment_without_header_is_damage_only_if_it_was_synced`, `a_header_that_an_earlier_process_has_left_is_replaced_before_its_file_is_a_segment` |
 //! | marks before removal (`tail`, `files`) | a segment is removed only when nothing needs it | the simulator: `random histories` |
 //! | group commit (`log`) | one sync serves all threads that wait | `waiting_for_another_threads_write_does_not_swallow_an_earlier_wake_up`, and the rows of `tests/bench` |
-//! | each sync checks that the file has a name (`log`) | nothing is acknowledged in a directory that was removed | `a_server_whose_directory_is_removed_ends` |
+//! | each sync checks that the file has a name (`log`) | nothing is acknowledged in a directory that was removed | `a_server_whose_directory_or_segment_is_removed_or_renamed_ends` |
 //! | gathering (`log`) | with `-f 0` a put waits for one sync, not for two | `the_next_sync_waits_for_all_clients_of_the_last_one_for_a_part_of_its_time`, `what_is_due_waits_with_the_others_for_the_clients_of_the_last_sync` |
 //! | committer | changes that no client waits for are written and synced in time | the simulator: `a record written during a sync is synced in time` |
 //! | the committer gets the writer next, once a sync is due | a disk that hangs costs no CPU | `the_committer_sleeps_while_another_thread_writes_and_then_syncs_what_is_due` |

@@ -271,8 +271,12 @@ fn a_server_whose_directory_is_replaced_ends_without_touching_the_new_one() {
 
 /// Nothing is acknowledged that no start would find.
 #[test]
-fn a_server_whose_directory_is_removed_ends() {
-    for sync in [&["-f", "0"][..], &["-f", "50"], &["-F"]] {
+fn a_server_whose_directory_or_segment_is_removed_or_renamed_ends() {
+    let syncs = [&["-f", "0"][..], &["-f", "50"], &["-F"]];
+    for (sync, is_all) in syncs
+        .iter()
+        .flat_map(|sync| [(*sync, true), (*sync, false)])
+    {
         let place = Folder::new();
         let path = place.path().join("queue");
         fs::create_dir(&path).expect("room");
@@ -281,7 +285,11 @@ fn a_server_whose_directory_is_removed_ends() {
         let port = daemon.port();
         let mut client = Client::connect(port);
         client.exchange("put 0 0 60 3\r\njob", "INSERTED 1");
-        fs::remove_dir_all(&path).expect("it can be removed");
+        let is_gone = match is_all {
+            true => fs::remove_dir_all(&path),
+            false => fs::rename(path.join("segment.1"), place.path().join("copy")),
+        };
+        is_gone.expect("its owner may");
         let (status, log) = if sync == ["-f", "0"] {
             client.exchange("put 0 0 60 3\r\njob", "INTERNAL_ERROR");
             let (status, log) = daemon.wait();
