@@ -21,7 +21,7 @@ use super::segment::{End, Found, Reader, find};
 use super::storage::{File, Source, Storage, write_again, write_zeros};
 use super::tail::{BLOCK, Prepared, Tail};
 use super::{Binlog, Failed, Jobs, Lsn, Opened, SyncMode};
-use crate::engine::{StoredJob, StoredPause};
+use crate::engine::{Change, StoredJob};
 use crate::lock::ContendedMutex;
 use crate::protocol::{JobId, Seconds, TubeName};
 use crate::sync::{AtomicU64, Condvar, Mutex, OnceLock};
@@ -86,12 +86,7 @@ pub fn recover(
         import.begin(&mut opening, live)?
     };
     import.rename_taken(&opening)?;
-    let mut tail = binlog.tail();
-    for tube in opening.ended.drain(..) {
-        tail.record(Record::Pause(StoredPause::over(tube)));
-    }
-    tail.note_obsolete();
-    drop(tail);
+    opening.end_pauses(&binlog)?;
     Ok(opening.opened(binlog))
 }
 
@@ -343,11 +338,25 @@ impl Opening<'_> {
         // Replay removes a job and restores it, and a pause lives as long as its tube.
         for (tube, pause) in pauses {
             if !self.jobs.restore_pause(&pause) {
-                live.resume(&tube);
                 self.ended.push(tube);
             }
         }
         Ok((live, newest))
+    }
+
+    /// Has the log say which pauses are over. There may be as many as a disk has room for, so
+    /// compaction makes room as it does for any work.
+    fn end_pauses(&mut self, binlog: &Binlog) -> Result<(), Error> {
+        let jobs = &*self.jobs;
+        binlog.append(&[], jobs);
+        for tube in self.ended.drain(..) {
+            binlog.append(&[Change::Pause(tube)], jobs);
+            while binlog.has_backpressure() {
+                let made = binlog.make_up(&|work| work(jobs));
+                made.map_err(|Failed| binlog.error())?;
+            }
+        }
+        Ok(())
     }
 
     /// The binlog with these segments, which continues at the offset of this writer.

@@ -283,6 +283,9 @@ impl Tail {
             Record::Pause(pause) if pause.length > Seconds(0) => {
                 self.live.pause(pause.tube.clone());
             }
+            Record::Pause(pause) => {
+                self.live.resume(&pause.tube);
+            }
             _ => {}
         }
         self.end.0 += len;
@@ -427,8 +430,9 @@ impl Tail {
                 };
                 Record::Put(job)
             } else if let Some(tube) = self.live.paused_in_oldest() {
+                // `None`: a start has not restored it, and is about to say so.
                 let pause = jobs.pause(&tube);
-                Record::Pause(pause.expect("what ends a pause is appended with it"))
+                Record::Pause(pause.unwrap_or_else(|| StoredPause::over(tube)))
             } else if self.note_obsolete() && !is_for_put {
                 // Much garbage at once can make several segments obsolete.
                 continue;

@@ -130,6 +130,33 @@ fn an_end_by_the_clock_is_logged() {
     );
 }
 
+/// Their records may need as much room as all that is live.
+#[test]
+fn a_full_disk_has_room_for_the_end_of_all_pauses_that_a_start_does_not_recover() {
+    for puts in [0, 1] {
+        let disk = Disk::default();
+        disk.set_capacity(Some(60 * 4096));
+        let mut server = Server::start(&disk, NOON);
+        let mut tubes = 0;
+        while server.log.make_room(300, &|work| work(&server.engine)) {
+            tubes += 1;
+            server.say(&format!(
+                "watch {tubes:0180}\r\npause-tube {tubes:0180} 9\r\n"
+            ));
+            server.say(&format!("put 0 0 60 100\r\n{:0100}\r\n", 0).repeat(puts));
+        }
+        let jobs = server.engine.job_count();
+        assert_eq!(jobs, tubes * puts);
+        for _ in 0..2 {
+            let mut server = Server::start(&disk, NOON);
+            assert_eq!(server.engine.job_count(), jobs);
+            server.say(&format!("use {tubes:0180}\r\n"));
+            assert_eq!(server.pause(&format!("{tubes:0180}")), None);
+            assert!(server.log.stats().live_size < 250 * (jobs as u64 + 1));
+        }
+    }
+}
+
 #[test]
 fn no_restart_makes_a_pause_longer() {
     let disk = Disk::default();
