@@ -163,8 +163,11 @@ impl TheirFiles {
                 if is_read && !is_other {
                     files.taken.push(name);
                 } else {
-                    // Until the last one is renamed, no client is served.
-                    let way = if files.taken.is_empty() { APART } else { AGAIN };
+                    // Until the last one is renamed, no client is served. (beanstalkd may have
+                    // removed it before that.)
+                    let is_over = list.lines().all(|line| names.contains(&taken_name(line)));
+                    let is_over = is_over && files.taken.is_empty();
+                    let way = if is_over { APART } else { AGAIN };
                     files.flaws.push(Error::Refused(format!(
                         "{name} was written by beanstalkd after its jobs had been taken over{way}"
                     )));
