@@ -59,6 +59,9 @@ impl Finding {
 
 type Tell<'a> = dyn FnMut(Finding) + 'a;
 
+/// What [`Inspection::read`] returns.
+type Read = (Theirs, usize, Option<Error>);
+
 impl Inspection {
     /// Locks a directory and reads which files it has.
     pub fn of(path: &Path) -> Result<Inspection, Error> {
@@ -78,19 +81,14 @@ impl Inspection {
         next.unwrap_or(JobId(1))
     }
 
-    /// Whether there is a log of ours.
-    pub fn has_log(&self) -> bool {
-        !self.survey.segments.is_empty()
-    }
-
     /// How many bytes the files have that were taken over from beanstalkd, and are kept.
     pub fn taken_bytes(&self) -> u64 {
         taken_bytes(&*self.storage)
     }
 
     /// Reads everything in order. Returns what beanstalkd's files hold, with bodies if `whole`
-    /// says so, and how many files were read.
-    pub fn read(&self, whole: bool, tell: &mut Tell) -> Result<(Theirs, usize), Error> {
+    /// says so; how many files were read; and why their jobs and ours cannot be in one log.
+    pub fn read(&self, whole: bool, tell: &mut Tell) -> Result<Read, Error> {
         let (survey, segments) = (&self.survey, &self.survey.segments);
         refuse(&survey.flaws, tell);
         let obsolete = survey.obsolete.iter().flatten();
@@ -101,7 +99,8 @@ impl Inspection {
         if let Some(found) = &survey.unbegun {
             tell(never_finished(&place(found, 0), found.len));
         }
-        let files = TheirFiles::of(self.storage.clone(), &survey.names, self.has_log())?;
+        let has_log = !segments.is_empty();
+        let files = TheirFiles::of(self.storage.clone(), &survey.names, has_log)?;
         refuse(&files.flaws, tell);
         files.taken.iter().for_each(|name| tell(not_needed(name)));
         let mut theirs = Theirs::default();
@@ -115,7 +114,9 @@ impl Inspection {
                 }
             })?;
         }
-        Ok((theirs, segments.len() + files.new.len()))
+        let may_clash = || theirs.must_be_empty().err().filter(|_| has_log);
+        let clash = files.clash.or_else(may_clash);
+        Ok((theirs, segments.len() + files.new.len(), clash))
     }
 }
 

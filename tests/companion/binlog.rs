@@ -236,6 +236,28 @@ fn the_jobs_of_beanstalkd_are_taken_over_and_their_files_have_a_size() {
     expect_all_jobs(&program("beanpoled"), &scene, "jobs", 9);
 }
 
+/// The old jobs may be done, and the new ones are in neither of the two logs.
+#[test]
+fn repair_refuses_files_that_beanstalkd_has_written_after_a_takeover() {
+    let scene = written_by_ours();
+    let why = "binlog.2 was written by beanstalkd after its jobs had been taken over, by a server \
+        that no client has reached yet; nothing was changed; remove segment.* and takeover*, \
+        take .taken off the names that end in it, and start again";
+    scene.tell(&format!(
+        "
+        $ beanpole binlog export7 jobs old
+        6
+        $ mv old/binlog.1 jobs/binlog.2; echo binlog.1 > jobs/takeover.done
+        $ beanpole binlog verify jobs 2>&1
+        {why}
+        damaged: <any> 6 jobs live
+        [1]
+        $ beanpole binlog repair jobs new 2>&1
+        beanpole binlog: {why}
+        [4]"
+    ));
+}
+
 /// As if somebody had removed our files before those of beanstalkd had their new names.
 #[test]
 fn repair_saves_the_jobs_of_a_takeover_whose_copies_are_lost() {

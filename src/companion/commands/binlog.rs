@@ -84,7 +84,7 @@ fn verify(inspection: &Inspection) -> Outcome {
         counted(live.there().count() as u64, "job"),
     ))?;
     output.sync()?;
-    if !live.is_sound() {
+    if !live.is_sound() && live.clash.is_none() {
         let dir = shell_word(&inspection.path.to_string_lossy());
         complain!("'beanpole binlog repair {dir} NEW' saves what can be read");
     }
@@ -197,16 +197,14 @@ fn read(
             live.note(finding, whole);
         }
     });
-    let (theirs, files) = reading.map_err(refused)?;
+    let (theirs, files, clash) = reading.map_err(refused)?;
     outcome?;
-    live.files = files as u64;
+    (live.files, live.clash) = (files as u64, clash);
     if files == 0 && live.flaws == 0 {
         let path = inspection.path.display();
         let nothing = format!("there is no file of a binlog in {path}");
         return Err(Failure::Missing(nothing));
     }
-    let may_clash = inspection.has_log();
-    live.clash = may_clash.then(|| theirs.must_be_empty().err()).flatten();
     let unknown = live.jobs.iter().filter(|(_, job)| job.is_none());
     let lost = unknown.map(|(id, _)| format!("job {id} is lost: no record says what it was"));
     let kept = theirs
