@@ -96,7 +96,7 @@ fn bind_file(path: &Path, mode: Mode, group: Option<Gid>) -> io::Result<(OwnedFd
     // remove the file of the faster one.
     let _directory_lock = lock_directory(path);
     if is_stale(path)? {
-        fs::remove_file(path)?;
+        fs::remove_file(path).map_err(failed("removing the old one"))?;
     }
     let socket = new_socket(AddressFamily::Unix)?;
     let before = umask(!mode);
@@ -108,8 +108,7 @@ fn bind_file(path: &Path, mode: Mode, group: Option<Gid>) -> io::Result<(OwnedFd
         identity: identity(&fs::symlink_metadata(path)?),
     };
     let in_group = group.map_or(Ok(()), |group| lchown(path, None, Some(group.as_raw())));
-    let in_group = in_group
-        .map_err(|error| io::Error::new(error.kind(), format!("setting its group: {error}")));
+    let in_group = in_group.map_err(failed("setting its group"));
     let listens = in_group.and_then(|()| Ok(listen(&socket, Backlog::MAXCONN)?));
     listens.inspect_err(|_| drop(file.remove()))?;
     Ok((socket, file))
@@ -140,8 +139,12 @@ fn is_stale(path: &Path) -> io::Result<bool> {
     }
     let socket = new_socket(AddressFamily::Unix)?;
     fcntl(&socket, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
-    let connected = connect(socket.as_raw_fd(), &UnixAddr::new(path)?);
-    Ok(connected == Err(Errno::ECONNREFUSED))
+    match connect(socket.as_raw_fd(), &UnixAddr::new(path)?) {
+        Err(Errno::ECONNREFUSED) => Ok(true),
+        // It belongs to somebody else. Root can find out.
+        Err(errno @ Errno::EACCES) => Err(failed("connecting to the old one")(errno.into())),
+        _ => Ok(false),
+    }
 }
 
 /// A stream socket. Programs that this process might start do not inherit it.
@@ -190,6 +193,11 @@ fn find_group(name: &str) -> io::Result<Gid> {
         Some(group) => Ok(group.gid),
         None => Err(io::Error::other(format!("no such group: {name}"))),
     }
+}
+
+/// Makes an error that names the step that the system refused.
+fn failed(step: &str) -> impl FnOnce(io::Error) -> io::Error {
+    move |error| io::Error::new(error.kind(), format!("{step}: {error}"))
 }
 
 #[cfg(test)]

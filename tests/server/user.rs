@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::fs::Permissions;
 use std::net::TcpListener;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::os::unix::net::UnixListener;
 use std::process::Command;
 use support::Port;
 use support::{Client, Folder, PROGRAM, Server, as_root, run, run_command, shell};
@@ -109,6 +110,25 @@ fn a_socket_file_belongs_to_the_user_who_can_use_and_remove_it() {
     assert_eq!(status.code(), Some(0));
     assert!(!log.iter().any(|line| line.contains("warning")), "{log:?}");
     assert!(!socket.exists());
+}
+
+/// A server of root or of another user was killed. The user may not connect to its socket,
+/// and so cannot see that nobody listens there.
+#[test]
+fn the_old_socket_of_another_user_is_replaced() {
+    if !as_root() {
+        return;
+    }
+    let directory = Folder::for_all();
+    std::fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).expect("root may");
+    let (socket, place) = (directory.join("socket"), directory.socket("socket"));
+    drop(UnixListener::bind(&socket).expect("a file that is stale"));
+    std::fs::set_permissions(&socket, Permissions::from_mode(0o600)).expect("root may");
+    let daemon = Server::start(["-l", &place, "-u", "nobody"]);
+    daemon.log_line("listening on unix:");
+    let file = std::fs::metadata(&socket).expect("a socket");
+    let nobody = User::from_name("nobody").expect("readable");
+    assert_eq!(file.uid(), nobody.expect("a user").uid.as_raw());
 }
 
 /// The user of `-u` may change the directory in which root binds the socket:
