@@ -67,6 +67,7 @@ impl SocketFile {
                 let path = path_only_root_can_change(path)?.ok_or(error)?;
                 let (socket, file) = bind(&path)?;
                 lchown(&path, Some(user.uid.as_raw()), Some(group.as_raw()))
+                    .map_err(failed("giving it to the user"))
                     .inspect_err(|_| drop(file.remove()))?;
                 Ok((socket, file))
             }
@@ -189,9 +190,10 @@ fn can_only_root_change(directory: &Path) -> io::Result<bool> {
 }
 
 fn find_group(name: &str) -> io::Result<Gid> {
-    match Group::from_name(name)? {
-        Some(group) => Ok(group.gid),
-        None => Err(io::Error::other(format!("no such group: {name}"))),
+    match Group::from_name(name) {
+        // Without a list of groups there are none in it.
+        Err(Errno::ENOENT) | Ok(None) => Err(io::Error::other(format!("no such group: {name}"))),
+        found => Ok(found?.expect("a group").gid),
     }
 }
 

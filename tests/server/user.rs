@@ -131,6 +131,19 @@ fn the_old_socket_of_another_user_is_replaced() {
     assert_eq!(file.uid(), nobody.expect("a user").uid.as_raw());
 }
 
+#[test]
+fn where_there_is_no_list_of_groups_there_is_no_such_group() {
+    if !as_root() {
+        return;
+    }
+    let directory = Folder::new();
+    let place = directory.socket("socket");
+    let options = ["-l", &place, "--socket-group", "daemon"];
+    let line = r#"exec unshare -m sh -c 'mount --bind "$0" /etc && exec "$@"' "$EMPTY" "$0" "$@""#;
+    let daemon = Server::spawn(shell(line, options).env("EMPTY", directory.path()));
+    daemon.log_line("no such group: daemon");
+}
+
 /// The user of `-u` may change the directory in which root binds the socket:
 /// here it replaces the socket's file with a link as fast as it can.
 #[test]
