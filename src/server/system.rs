@@ -126,8 +126,10 @@ impl Memory {
     pub fn beside(&self, connections: usize) -> Bound {
         let &Memory(bytes, what, each) = self;
         let rest = bytes.saturating_sub(each.saturating_mul(connections as u64));
-        // However many connections the user allows, there is memory for some jobs.
-        ((rest / 4 * 3).max(bytes / 4), format!("{what} is {bytes}"))
+        // However many connections the user allows, there is memory for some jobs. If nothing
+        // is left, this is a bound nevertheless: with 0 there would be none.
+        let most = (rest / 4 * 3).max(bytes / 4).max(1);
+        (most, format!("{what} is {bytes}"))
     }
 }
 
@@ -255,6 +257,7 @@ mod tests {
         // Fewer connections leave more to jobs, and more of them do not take all.
         assert_eq!(memory(3000).beside(20).0, 2100);
         assert_eq!(memory(3000).beside(1000).0, 750);
+        assert_eq!(memory(0).beside(1).0, 1);
     }
 
     #[test]
