@@ -8,8 +8,8 @@ use crate::sys;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{
-    MsgFlags, Shutdown, SockaddrStorage, getpeername, recv, send, sendmsg, setsockopt, shutdown,
-    sockopt,
+    MsgFlags, Shutdown, SockaddrStorage, getpeername, getsockopt, recv, send, sendmsg, setsockopt,
+    shutdown, sockopt,
 };
 use nix::sys::time::{TimeVal, TimeValLike};
 use std::io::{self, IoSlice};
@@ -46,7 +46,13 @@ impl Stream {
         }
     }
 
-    /// Makes the kernel take this many bytes from the peer, as long bodies need.
+    /// Whether the kernel holds what the peer has sent for us. (For a Unix socket, it holds
+    /// that for the peer.)
+    pub fn is_tcp(&self) -> bool {
+        getsockopt(&self.0, sockopt::TcpNoDelay).is_ok()
+    }
+
+    /// Makes the kernel take this many bytes from the peer of a TCP socket, as long bodies need.
     pub fn widen(&self, bytes: usize) {
         sys::widen(self.0.as_fd(), bytes);
     }

@@ -256,6 +256,7 @@ impl<'a> Worker<'a> {
     fn widen(&mut self) {
         if self.shared.limits.narrow_sockets
             && self.width == 0
+            && self.client.stream.is_tcp()
             && self.shared.count_if_room(&mut self.memory, WIDE, 3)
         {
             self.width = WIDE;
@@ -345,30 +346,42 @@ mod tests {
     use crate::server::{Clock, Limits, Stream};
     use crate::sync::Ordering;
     use std::io::{Read, Write};
-    use std::net::Shutdown;
+    use std::net::{Shutdown, TcpListener, TcpStream};
+    use std::os::fd::OwnedFd;
     use std::os::unix::net::UnixStream;
     use std::thread;
 
     /// Has this done by a worker whose peer is the stream.
     fn with_worker(work: impl FnOnce(Worker, UnixStream)) {
-        with_little_memory(None, work);
+        with_memory(None, UnixStream::pair().unwrap(), work);
     }
 
-    /// The same, with so much memory. If that is bounded, a group pays for sockets.
-    fn with_little_memory(max_memory: Option<u64>, work: impl FnOnce(Worker, UnixStream)) {
+    /// The same by TCP, with so much memory.
+    fn with_little_memory(max_memory: usize, work: impl FnOnce(Worker, TcpStream)) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let theirs = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (ours, _) = listener.accept().unwrap();
+        with_memory(Some(max_memory), (ours, theirs), work);
+    }
+
+    /// If the memory is bounded, a group pays for sockets.
+    fn with_memory<S>(
+        max_memory: Option<usize>,
+        (ours, theirs): (impl Into<OwnedFd>, S),
+        work: impl FnOnce(Worker, S),
+    ) {
         let clock = Clock::start();
         let limits = Limits {
             narrow_sockets: max_memory.is_some(),
             ..Limits::of_one_client(90_000)
         };
         let config = Config {
-            max_memory,
+            max_memory: max_memory.map(|bytes| bytes as u64),
             ..Config::new(90_000)
         };
         let mut engine = Engine::new(config, clock.now());
         let id = engine.connect(Peer::default(), clock.now());
         let shared = Shared::new(engine, None, clock, limits).unwrap();
-        let (ours, theirs) = UnixStream::pair().unwrap();
         let stream = Stream(ours.into());
         let client = Client::new(stream, Peer::default(), id, None, Arc::default(), None);
         work(Worker::new(&shared, &Arc::new(client)), theirs);
@@ -400,7 +413,7 @@ mod tests {
         });
         // Most of the memory is left for others.
         for (limit, width) in [(3 * WIDE, 0), (5 * WIDE, WIDE)] {
-            with_little_memory(Some(limit as u64), |mut worker, mut theirs| {
+            with_little_memory(limit, |mut worker, mut theirs| {
                 let beginning = b"put 0 0 60 60000\r\nthe beginning";
                 theirs.write_all(beginning).unwrap();
                 worker.read().unwrap();
@@ -412,9 +425,15 @@ mod tests {
                 assert_eq!(worker.memory.bytes, width as u64 + 22);
             });
         }
+        // The kernel holds nothing of it for us.
+        let pair = UnixStream::pair().unwrap();
+        with_memory(Some(5 * WIDE), pair, |mut worker, _theirs| {
+            worker.widen();
+            assert_eq!((worker.width, worker.memory.bytes), (0, 0));
+        });
         // A body that is received in one piece anyway needs no more.
         for (length, width) in [(3000, 0), (8000, WIDE)] {
-            with_little_memory(Some(5 * WIDE as u64), |mut worker, mut theirs| {
+            with_little_memory(5 * WIDE, |mut worker, mut theirs| {
                 for piece in [format!("put 0 0 60 {length}\r\nthe"), " beginning".into()] {
                     theirs.write_all(piece.as_bytes()).unwrap();
                     worker.read().unwrap();
@@ -428,7 +447,7 @@ mod tests {
     #[test]
     fn what_the_kernel_holds_for_a_client_does_not_count_against_its_own_puts() {
         let put = |size| format!("put 0 0 60 {size}\r\n{}\r\n", "x".repeat(size));
-        with_little_memory(Some(5 * WIDE as u64), |mut worker, mut theirs| {
+        with_little_memory(5 * WIDE, |mut worker, mut theirs| {
             let puts = put(60_000) + &put(10_000).repeat(30);
             let mut producer = theirs.try_clone().unwrap();
             thread::spawn(move || {
@@ -450,7 +469,8 @@ mod tests {
 
     #[test]
     fn a_reply_that_has_arrived_counts_no_longer_though_the_client_says_nothing() {
-        with_little_memory(Some(5 * WIDE as u64), |mut worker, mut theirs| {
+        let pair = UnixStream::pair().unwrap();
+        with_memory(Some(5 * WIDE), pair, |mut worker, mut theirs| {
             worker.send_at_once(60_000);
             let reply = Reply::Found(JobId(1), Body::new(&[b'x'; 60_000]));
             worker.client.post(&mut vec![reply], None);

@@ -43,12 +43,10 @@ pub fn hold_unsent(socket: BorrowedFd<'_>, bytes: usize) {
     }
 }
 
-/// Makes the kernel take this many bytes from the peer of a TCP socket. (Those of a Unix socket
-/// are in the peer's buffer.)
+/// Makes the kernel take this many bytes from the peer of a TCP socket.
 pub fn widen(socket: BorrowedFd<'_>, bytes: usize) {
-    if setsockopt(&socket, MostReceived, &bytes).is_ok() {
-        setsockopt(&socket, sockopt::RcvBuf, &bytes).ok();
-    }
+    setsockopt(&socket, MostReceived, &bytes).ok();
+    setsockopt(&socket, sockopt::RcvBuf, &bytes).ok();
 }
 
 sockopt_impl!(

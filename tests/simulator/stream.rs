@@ -144,6 +144,10 @@ impl Stream {
     /// Nothing that was written is lost here.
     pub fn linger(&self, _: bool) {}
 
+    pub fn is_tcp(&self) -> bool {
+        true
+    }
+
     pub fn widen(&self, _: usize) {}
 
     pub fn hold_unsent(&self, _: usize) {}
