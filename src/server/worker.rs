@@ -124,17 +124,20 @@ impl<'a> Worker<'a> {
     /// Reads once, and waits for that as long as it takes. Returns whether the client has
     /// sent anything.
     fn read(&mut self) -> io::Result<bool> {
-        // After its buffer was freed, the next read allocates a new one, which
-        // need not be freed again.
-        let mut has_shrunk = false;
+        let idle_timeout = self.shared.limits.idle_timeout;
+        let mut shrinks_after = BUFFER_TIMEOUT;
         loop {
-            let counts_much = self.input.memory() > 0 || self.in_socket > 0;
-            let holds_much = counts_much || self.batch.is_large();
-            let shrinks = holds_much && !has_shrunk;
+            // After its buffer was freed, the next read allocates a new one, which
+            // need not be freed again. But a reply may arrive later than that.
+            let has_shrunk = shrinks_after > BUFFER_TIMEOUT;
+            let holds_much = self.input.memory() > 0 || self.batch.is_large();
+            let shrinks = holds_much && !has_shrunk || self.in_socket > 0;
+            // These waits delay the end of a silent client a little.
+            let shrinks = shrinks && idle_timeout.is_none_or(|idle| idle >= 10 * shrinks_after);
             let timeout = if shrinks {
-                Some(BUFFER_TIMEOUT)
+                Some(shrinks_after)
             } else {
-                self.shared.limits.idle_timeout
+                idle_timeout
             };
             if self.framer.memory() > 0 || self.framer.needed() > NARROW {
                 self.widen();
@@ -163,7 +166,7 @@ impl<'a> Worker<'a> {
             match read {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     if shrinks {
-                        has_shrunk = true;
+                        shrinks_after *= 10;
                         self.shrink();
                     }
                     // When the lock is released, `Trim` notes what has become free.
@@ -475,18 +478,25 @@ mod tests {
             let reply = Reply::Found(JobId(1), Body::new(&[b'x'; 60_000]));
             worker.client.post(&mut vec![reply], None);
             worker.client.flush().unwrap();
+            worker.input.grow(5000, |_| true);
             worker.count_memory(0);
-            assert_eq!(worker.memory.bytes, 60_000);
+            assert_eq!(worker.memory.bytes, 60_000 + 8192);
             let mut start = [0; 60_000];
             theirs.read_exact(&mut start).unwrap();
             let memory = &worker.shared.memory;
+            let await_memory = |most| {
+                while memory.load(Ordering::Relaxed) > most {
+                    thread::yield_now();
+                }
+            };
             thread::scope(|threads| {
                 threads.spawn(|| {
+                    // It arrives only when the worker has looked once, and waits again.
+                    await_memory(60_000);
+                    thread::sleep(BUFFER_TIMEOUT);
                     let mut rest = [0; 100];
                     assert!(theirs.read(&mut rest).unwrap() > 0);
-                    while memory.load(Ordering::Relaxed) > 0 {
-                        thread::yield_now();
-                    }
+                    await_memory(0);
                     theirs.write_all(b"x").unwrap();
                 });
                 worker.read().unwrap();
