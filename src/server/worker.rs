@@ -273,7 +273,9 @@ impl<'a> Worker<'a> {
         let more = bytes.saturating_sub(self.in_socket);
         if self.shared.count_if_room(&mut self.memory, more, 0) {
             self.in_socket += more;
-            self.client.send_at_once(Some(WIDE));
+            // Little more than that, since what follows does not count. The rest is what the
+            // kernel needs beside these bytes.
+            self.client.send_at_once(Some(self.in_socket + 1024));
         }
     }
 
@@ -348,7 +350,7 @@ mod tests {
     use crate::protocol::{Body, JobId};
     use crate::server::{Clock, Limits, Stream};
     use crate::sync::Ordering;
-    use std::io::{Read, Write};
+    use std::io::{IoSlice, Read, Write};
     use std::net::{Shutdown, TcpListener, TcpStream};
     use std::os::fd::OwnedFd;
     use std::os::unix::net::UnixStream;
@@ -501,6 +503,23 @@ mod tests {
                 });
                 worker.read().unwrap();
             });
+        });
+    }
+
+    /// Short ones that follow do not count there.
+    #[test]
+    fn the_kernel_holds_little_more_of_a_long_reply_than_counts() {
+        let pair = UnixStream::pair().unwrap();
+        with_memory(Some(5 * WIDE), pair, |mut worker, _theirs| {
+            worker.send_at_once(5000);
+            assert_eq!(worker.memory.bytes, 5000);
+            let short = [IoSlice::new(b"USING default\r\n")];
+            let send = || worker.client.stream.try_write(&short).unwrap();
+            let held: usize = std::iter::repeat_with(send)
+                .take_while(|&sent| sent > 0)
+                .sum();
+            // Each piece takes a kilobyte or so beside its bytes.
+            assert!(held < 250, "{held}");
         });
     }
 
