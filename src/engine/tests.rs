@@ -263,6 +263,24 @@ fn a_request_of_a_connection_that_is_not_there_closes_it() {
     assert!(!bench.0.body_becomes_job(id));
 }
 
+/// It answers in which state that job is.
+#[test]
+fn a_put_with_a_taken_key_depends_on_clients_that_leave_if_another_one_holds_the_job() {
+    let mut bench = Bench::new();
+    let [holder, other] = [(); 2].map(|()| bench.connect());
+    let line = "put 0 0 60 0 idp:a\r\n";
+    bench.ask(holder, &format!("{line}\r\n"));
+    for (command, depends) in [("", false), ("reserve\r\n", true)] {
+        bench.ask(holder, command);
+        for (id, depends) in [(holder, false), (other, depends)] {
+            bench.ask(id, line);
+            let body = Request::Body(Ok(Body::new(b"")));
+            assert_eq!(bench.0.depends_on_leavers(id, &body), depends);
+            bench.0.execute(id, body, Time::default());
+        }
+    }
+}
+
 #[test]
 fn commands_of_workers_are_never_refused_for_memory() {
     let mut bench = Bench::new();

@@ -12,7 +12,7 @@ use super::slab::ConnectionIndex;
 use super::tube::Tube;
 use super::{ConnectionId, Engine, Outcome, Time};
 use crate::protocol::command::Rest;
-use crate::protocol::{Command, Reply, Request, Seconds};
+use crate::protocol::{Command, JobId, Reply, Request, Seconds};
 
 impl Engine {
     /// Executes a request of a connection, after what is due by now. The connection must not
@@ -53,18 +53,27 @@ impl Engine {
     /// Whether the answer could be another one if clients that have closed were not there
     /// any more: it may say 'nothing is there', or it is a list or statistic.
     pub fn depends_on_leavers(&mut self, id: ConnectionId, request: &Request) -> bool {
-        let (Request::Command(_, command), Some(by)) = (request, self.find(id)) else {
+        let Some(by) = self.find(id) else {
             return false;
+        };
+        let is_held_by_another = |id: JobId| {
+            let holder = self.jobs.get(id).and_then(|job| job.state.holder());
+            holder.is_some_and(|holder| holder != by)
+        };
+        let command = match request {
+            Request::Command(_, command) => command,
+            // The answer shows in which state the job is that has the key of the put.
+            Request::Body(Ok(_)) => {
+                return self.holder_of_incoming(by).is_some_and(is_held_by_another);
+            }
+            _ => return false,
         };
         match command {
             Command::Reserve(ask) => match ask.timeout {
                 Some(Seconds(0)) => self.best_watched(by).is_none(),
                 _ => self.connections[by].half_closed,
             },
-            Command::Delete(id) => {
-                let holder = self.jobs.get(*id).and_then(|job| job.state.holder());
-                holder.is_some_and(|holder| holder != by)
-            }
+            Command::Delete(id) => is_held_by_another(*id),
             Command::Put(_) | Command::PutTooBig | Command::Malformed => false,
             Command::Use(_) | Command::Watch(_) | Command::Ignore(_) => false,
             Command::Release(..) | Command::Bury(..) | Command::Touch(_) => false,

@@ -42,6 +42,13 @@ impl Engine {
         put.is_some_and(|put| self.why_no_job(put, *used, None).is_none())
     }
 
+    /// The job that has the unique key of the put whose body has come.
+    pub(super) fn holder_of_incoming(&self, by: ConnectionIndex) -> Option<JobId> {
+        let Connection { incoming, used, .. } = &self.connections[by];
+        let options = incoming.as_ref()?.1.options.as_ref()?;
+        self.holder(options.unique.as_ref()?, *used)
+    }
+
     /// Why a put makes no job; `None` if it makes one. The first reason here counts.
     /// `no_body` is what the framer says of its bytes, or that the disk is full.
     fn why_no_job(&self, put: &Put, tube: TubeIndex, no_body: Option<NoBody>) -> Option<NoJob> {
