@@ -53,8 +53,10 @@ pub const SEND_BYTES: usize = 64 * 1024;
 /// sent. (The send buffer of each kind of socket that we use is at least twice as large.)
 const SOCKET_SPACE: usize = 2048;
 
-/// The same of a narrow socket, in which each short reply may take a kilobyte.
-const NARROW_SPACE: usize = 128;
+/// The same of a socket for which a control group pays, narrow or not. There, each piece that
+/// is sent may take a kilobyte, and counts with so many of these bytes.
+const SMALL_SPACE: usize = 128;
+const SMALL_PIECE: usize = 32;
 
 /// How many bytes are sent to a narrow socket at once, and how many more the kernel holds
 /// before it takes no more.
@@ -99,6 +101,8 @@ struct Outbox {
     is_stopped: bool,
     /// Long replies are sent in short pieces.
     is_narrow: bool,
+    /// A control group pays for the socket.
+    is_small: bool,
 }
 
 /// Encoded replies that may be sent.
@@ -168,7 +172,7 @@ impl Client {
     /// is narrow: the kernel holds little, and long replies go to it in short pieces.
     pub fn send_at_once(&self, most: Option<usize>) {
         let mut outbox = self.outbox();
-        outbox.is_narrow = most.is_none();
+        (outbox.is_narrow, outbox.is_small) = (most.is_none(), true);
         // How much space there is for certain is found out again.
         outbox.socket_space = 0;
         drop(outbox);
@@ -312,7 +316,7 @@ impl Client {
             };
             outbox = again;
             outbox.sending = 0;
-            outbox.socket_space = outbox.socket_space.saturating_sub(sent);
+            outbox.use_space(sent);
             if !ready.is_empty() {
                 ready.append(std::mem::take(&mut outbox.ready));
                 outbox.ready = ready;
@@ -355,7 +359,7 @@ impl Client {
             if outbox.sending == 0 {
                 let is_narrow = outbox.is_narrow;
                 let sent = outbox.ready.send(&self.stream, is_narrow)?;
-                outbox.socket_space = outbox.socket_space.saturating_sub(sent);
+                outbox.use_space(sent);
             }
             if outbox.sending == 0 && !outbox.ready.is_empty() {
                 self.await_client(outbox);
@@ -441,13 +445,19 @@ impl Outbox {
     /// Finds out whether the socket takes all that is here for certain.
     fn find_space(&mut self, stream: &Stream) -> bool {
         if self.unsent() > self.socket_space && stream.has_sent_all() {
-            self.socket_space = if self.is_narrow {
-                NARROW_SPACE
+            self.socket_space = if self.is_small {
+                SMALL_SPACE
             } else {
                 SOCKET_SPACE
             };
         }
         self.unsent() <= self.socket_space
+    }
+
+    /// Notes that this many bytes were sent in one piece.
+    fn use_space(&mut self, sent: usize) {
+        let least = if self.is_small { SMALL_PIECE } else { 0 };
+        self.socket_space = self.socket_space.saturating_sub(sent.max(least));
     }
 
     fn post(&mut self, replies: impl IntoIterator<Item = Reply>, needed: Option<Lsn>) {
@@ -912,16 +922,23 @@ mod tests {
         assert_eq!(received(client, theirs), expected);
     }
 
-    /// Each short reply may take a kilobyte there.
     #[test]
-    fn a_socket_that_was_wide_has_little_space_for_certain_when_it_is_narrow_again() {
-        let (client, _theirs) = client();
-        client.outbox().post([INSERTED; 20], LSN);
-        let fits = |client: &Client| client.outbox().find_space(&client.stream);
-        client.send_at_once(Some(SEND_BYTES));
-        assert!(fits(&client));
-        client.send_at_once(None);
-        assert!(!fits(&client));
+    fn a_socket_for_which_a_group_pays_takes_what_fits_into_it_for_certain() {
+        for most in [None, Some(6000)] {
+            let (client, _theirs) = client();
+            client.send_at_once(most);
+            let posted = (0..20).take_while(|_| {
+                client.post(&mut vec![INSERTED], LSN);
+                let fits = client.outbox().find_space(&client.stream);
+                // Another thread sends it.
+                client.outbox().worker = WorkerState::Reading;
+                client.durable(Ok(Lsn::START));
+                fits
+            });
+            assert!((1..20).contains(&posted.count()));
+            // The worker may read on.
+            assert!(!client.outbox().is_stopped);
+        }
     }
 
     /// Whatever it does not read, and however long the replies are.
