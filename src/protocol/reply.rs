@@ -148,6 +148,7 @@ impl Reply {
         32 + match self {
             Reply::Tubes(names) => names.reply_len(),
             Reply::JobStats(_) => LISTED_EACH,
+            Reply::ReservedWithStats(_, body) => LISTED_EACH + body.wire().len(),
             Reply::Jobs(list) => LISTED_EACH * list.items.len(),
             Reply::ServerStats(facts, _) | Reply::MoreServerStats(facts) => 3 * facts.len(),
             Reply::Document(document) => 3 * document.len(),

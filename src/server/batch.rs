@@ -534,6 +534,7 @@ mod tests {
             "list-jobs 0 100",
             "list-connections 0 100",
             "list-tube-stats 0 100",
+            "reserve-with-stats 0",
         ] {
             let (counted, length) = counted(&format!("{long}\r\n"));
             assert!(counted >= length, "{long}: {counted} for {length}");
