@@ -148,6 +148,15 @@ impl Batch {
         }
     }
 
+    /// How much memory the bodies in its requests take, in bytes.
+    pub fn bodies(&self) -> usize {
+        let bodies = self.requests.iter().filter_map(|request| match request {
+            Request::Body(Ok(body)) => Some(body.wire().len()),
+            _ => None,
+        });
+        bodies.sum()
+    }
+
     /// Whether its memory should be freed when the client is silent.
     pub fn is_large(&self) -> bool {
         self.requests.capacity().max(self.replies.capacity()) > FIRST_CAPACITY

@@ -287,8 +287,8 @@ impl<'a> Worker<'a> {
             self.client.send_at_once(None);
         }
         let kernel = self.width + self.in_socket;
-        let own = self.input.memory() + self.framer.memory() + outbox;
-        self.memory.set(own + kernel);
+        let arrived = self.input.memory() + self.framer.memory() + self.batch.bodies();
+        self.memory.set(arrived + outbox + kernel);
     }
 
     /// Frees all buffers that are empty.
@@ -520,6 +520,17 @@ mod tests {
                 .sum();
             // Each piece takes a kilobyte or so beside its bytes.
             assert!(held < 250, "{held}");
+        });
+    }
+
+    /// The client may not read the replies to what came before it.
+    #[test]
+    fn a_body_that_has_arrived_and_is_not_executed_counts() {
+        with_worker(|mut worker, _theirs| {
+            let body = Body::new(&[b'x'; 60_000]);
+            worker.batch.push(Request::Body(Ok(body)));
+            worker.count_memory(0);
+            assert_eq!(worker.memory.bytes, 60_002);
         });
     }
 
