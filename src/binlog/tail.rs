@@ -607,11 +607,11 @@ impl Tail {
     /// Work that frees room comes first, so that a full disk does not stop it. Two prepared
     /// segments are made, and a third one when half of the current segment is used or a put
     /// waits. A third one is not removed when two would do, since it would soon be made
-    /// again. In a log without a put, they are made when the first one waits.
+    /// again. In a log without a put or a pause, they are made when the first one waits.
     pub fn next_work(&self, synced_to: Lsn) -> Option<Work> {
         let (count, newest) = (self.prepared.len(), self.live.newest());
         let is_wanted = newest.used_bytes >= newest.file_bytes / 2 || self.waiting > 0;
-        let is_new = self.live.next_id == JobId(1) && self.waiting == 0;
+        let is_new = self.live.next_id == JobId(1) && self.live.total + self.waiting as u64 == 0;
         if let Some((_, after)) = self.obsolete.front()
             && *after <= synced_to
         {

@@ -130,6 +130,29 @@ fn an_end_by_the_clock_is_logged() {
     );
 }
 
+/// Also where there was never a job.
+#[test]
+fn a_full_disk_has_room_for_the_end_of_all_pauses() {
+    let disk = Disk::default();
+    disk.set_capacity(Some(60 * 4096));
+    let mut server = Server::start(&disk, NOON);
+    let mut tubes = 0;
+    while server.log.make_room(300, &|work| work(&server.engine)) {
+        tubes += 1;
+        server.say(&format!(
+            "watch {tubes:0180}\r\npause-tube {tubes:0180} 9\r\n"
+        ));
+    }
+    disk.set_capacity(Some(disk.used()));
+    for tube in 1..=tubes {
+        server.say(&format!("ignore {tube:0180}\r\n"));
+        while server.log.has_backpressure() {
+            server.log.make_up(&|work| work(&server.engine)).unwrap();
+        }
+    }
+    assert_eq!(server.log.stats().live_size, 0);
+}
+
 /// Their records may need as much room as all that is live.
 #[test]
 fn a_full_disk_has_room_for_the_end_of_all_pauses_that_a_start_does_not_recover() {
