@@ -286,8 +286,13 @@ impl Engine {
 
     /// [`SLICE`], or less if the caller has no room for so many changes.
     fn slice(&self) -> usize {
+        self.slice_of(1)
+    }
+
+    /// The same for changes of which each takes as much room as so many others.
+    fn slice_of(&self, room: usize) -> usize {
         let most = self.outside.most_changes;
-        most.map_or(SLICE, |most| most.clamp(1, SLICE))
+        most.map_or(SLICE, |most| (most / room).clamp(1, SLICE))
     }
 
     /// Removes a connection that has closed: its jobs become ready again, or are
@@ -308,8 +313,8 @@ impl Engine {
             self.fail_try(job, None);
         }
         self.serve();
-        // This is beanstalkd's order, and `list-tubes` shows it.
-        for _ in 0..self.slice() {
+        // This is beanstalkd's order, and `list-tubes` shows it. A pause may end with its tube.
+        for _ in 0..self.slice_of(4) {
             let [first, _, ..] = self.connections[index].watched[..] else {
                 break;
             };

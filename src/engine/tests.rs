@@ -197,6 +197,28 @@ fn a_client_with_jobs_of_many_limits_leaves_in_slices() {
     }
 }
 
+/// So many records fit into what a full disk has for a slice.
+#[test]
+fn changes_whose_records_have_long_names_are_made_in_shorter_slices() {
+    let (mut bench, after) = (Bench::new(), Time::default() + Seconds(1));
+    bench.0.config.keeps_changes = true;
+    bench.0.outside.most_changes = Some(100);
+    let id = bench.connect();
+    for number in 0..100 {
+        let put = format!("put 0 0 60 0 exp:1 idp:{number:0100}:9\r\n\r\n");
+        let pause = format!("watch {number:0200}\r\npause-tube {number:0200} 9\r\n");
+        bench.ask(id, &format!("use default\r\n{put}{pause}"));
+    }
+    let changes = |bench: &mut Bench| bench.0.effects.changes.drain(..).len();
+    changes(&mut bench);
+    assert!(bench.0.tick(after));
+    assert!((30..60).contains(&changes(&mut bench)));
+    bench.tick(after);
+    changes(&mut bench);
+    assert!(!bench.0.disconnect(id, after));
+    assert!((20..40).contains(&changes(&mut bench)));
+}
+
 /// Each of 1,000 tubes has a job of the one key, and very many clients wait.
 #[test]
 fn a_limit_with_room_again_does_not_cost_a_step_for_each_tube_and_client() {

@@ -37,6 +37,9 @@ use super::{Change, Engine, JobId, Owner, Reply, Time};
 use crate::protocol::Event;
 use crate::protocol::command::Ask;
 
+/// In the log, a change is about so long.
+const BYTES_A_STEP: usize = 64;
+
 impl Engine {
     /// Does a time slice of what is due by now, and returns whether anything was. If more
     /// is due, [`wake_at`](Self::wake_at) is still in the past. A reserve that comes then
@@ -361,6 +364,14 @@ impl Engine {
 
     pub(super) fn record(&mut self, change: Change) {
         if self.config.keeps_changes {
+            // A record with names (a job that is deleted may leave its key) takes as much room
+            // as those of several changes.
+            let names = match &change {
+                Change::Pause(tube) => tube.as_str().len(),
+                Change::Delete(_, lengths) => lengths.keys.map_or(0, |keys| lengths.tube + keys),
+                Change::Put(_) | Change::Update(_) => 0,
+            };
+            self.effects.steps += names / BYTES_A_STEP;
             self.effects.changes.push(change);
         }
     }

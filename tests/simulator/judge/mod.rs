@@ -353,9 +353,8 @@ impl Judge {
                     self.links.remove(&id.0);
                     self.last_left_at = threads::now();
                 } else {
-                    let most = done.engine.outside.most_changes;
-                    self.model
-                        .begin_to_disconnect(client, most.expect("a bound"));
+                    let most = done.engine.outside.most_changes.expect("a bound");
+                    self.model.begin_to_disconnect(client, (most / 4).max(1));
                 }
                 self.what_is_said_is_what_the_model_says(None, &done);
             }
