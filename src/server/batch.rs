@@ -401,6 +401,25 @@ mod tests {
         assert_eq!(batch.replies().0.drain(..).len(), CHECK_EVERY);
     }
 
+    /// Very many may leave at once.
+    #[test]
+    fn a_client_leaves_when_the_binlog_has_disk_space_for_that() {
+        let directory = tempfile::tempdir().unwrap();
+        let shared = shared(&directory);
+        let (id, holder) = (connect(&shared), connect(&shared));
+        let mut batch = Batch::default();
+        push(&mut batch, &"put 0 0 60 1\r\nx\r\n".repeat(2));
+        assert!(execute(&mut batch, &shared, id) == Next::Post);
+        push(&mut batch, "reserve-job 2\r\n");
+        assert!(execute(&mut batch, &shared, holder) == Next::Post);
+        while !shared.has_binlog_backpressure() {
+            push(&mut batch, "reserve-job 1\r\nrelease 1 0 0\r\n");
+            assert!(execute(&mut batch, &shared, id) == Next::Post);
+        }
+        shared.disconnect(holder);
+        assert!(!shared.has_binlog_backpressure());
+    }
+
     #[test]
     fn a_batch_takes_64_requests_and_none_after_one_that_may_wait() {
         let mut batch = Batch::default();

@@ -134,8 +134,11 @@ impl Shared {
     /// stops, they stay reserved: otherwise another client would be given a job
     /// that this one may still be working on. They are ready after a restart.
     pub fn disconnect(&self, id: ConnectionId) {
-        let slice =
-            |state: &mut Guarded, now| self.is_stopping() || state.engine.disconnect(id, now);
+        // Very many may leave together, and each time slice needs disk space.
+        let slice = |state: &mut Guarded, now| {
+            let has_space = !self.has_binlog_backpressure();
+            self.is_stopping() || has_space && state.engine.disconnect(id, now)
+        };
         // One time slice is enough for nearly every connection. One that has held
         // very many jobs lets others go first before each further slice.
         let mut is_over = self.with_lock(slice);

@@ -11,8 +11,8 @@ pub fn run(shared: &Shared) {
         shared.await_disk_space();
         let (sleeps, is_trim_due) = shared.with_lock_last(|state, now| {
             // One time slice of what is due; `tick` says whether anything was. If there is
-            // more, the timer does not sleep now.
-            if state.engine.tick(now) {
+            // more, or others have used the disk space, the timer does not sleep now.
+            if !shared.has_binlog_backpressure() && state.engine.tick(now) {
                 state.sleep.last_due = now;
             }
             let is_trim_due = state.trim.due.take_if(|due| *due <= now).is_some();
