@@ -120,7 +120,7 @@ impl fmt::Display for Error {
         match self {
             Error::Locked(path) => write!(
                 f,
-                "the binlog directory {} is locked by another server; stop that one, or use --wait to wait for it",
+                "the binlog directory {} is locked by another server or `beanpole binlog`; stop that one, or use --wait to wait for it",
                 path.display()
             ),
             Error::Io(_, text) | Error::Damaged { text, .. } | Error::Refused(text) => {

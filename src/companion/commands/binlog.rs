@@ -281,7 +281,10 @@ impl Live {
 /// The failure for a log that cannot be read.
 fn refused(error: Error) -> Failure {
     Failure::Refused(match error {
-        Error::Locked(path) => format!("a server uses {}: stop it first", path.display()),
+        Error::Locked(path) => format!(
+            "a server or another such command uses {}: stop it first",
+            path.display()
+        ),
         other => plain(other),
     })
 }
