@@ -79,26 +79,30 @@ def fill_and_drain(machine, mount, *options):
     print(f"{full} jobs of 1,000 bytes with {' '.join(options)}", flush=True)
 
 
-def syncs(usual):
-    """The values of -f that are tried: with ALL=1 both, as each machine takes a minute."""
-    return ["50", "0"] if os.environ.get("ALL") else [usual]
+def ways(usual):
+    """The options that are tried: with ALL=1 both kinds of syncs, and segments of several lengths,
+    as each machine takes a minute."""
+    if not os.environ.get("ALL"):
+        return [("-f", usual)]
+    lengths = [256 << 10, 1 << 20, 10 << 20]
+    return [("-f", sync, "-s", str(length)) for sync in ["50", "0"] for length in lengths]
 
 
 @scenario
 def jffs2(work, program):
-    for sync in syncs("0"):
+    for way in ways("0"):
         with Machine(work, program, flash=4) as machine:
-            fill_and_drain(machine, "modprobe jffs2; mount -t jffs2 mtd0 /mnt", "-f", sync)
+            fill_and_drain(machine, "modprobe jffs2; mount -t jffs2 mtd0 /mnt", *way)
 
 
 @scenario
 def ubifs(work, program):
     megabytes = 10
-    for sync in syncs("50"):
-        disk = os.path.join(work, f"volume{sync}")
+    for way in ways("50"):
+        disk = os.path.join(work, "volume")
         make_volume(disk, megabytes)
         with UbiMachine(work, program, memory=80 + megabytes, disk=disk) as machine:
-            fill_and_drain(machine, f"attach() {ATTACH % (megabytes << 10)}; attach", "-f", sync)
+            fill_and_drain(machine, f"attach() {ATTACH % (megabytes << 10)}; attach", *way)
 
 
 # UBI wants more of a flash than `phram` has. So this one loses its bytes with the power, and
@@ -141,14 +145,14 @@ def vfat(work, program):
 
 
 def on_disk(work, program, megabytes, kind, mkfs, usual):
-    for sync in syncs(usual):
+    for way in ways(usual):
         disk = os.path.join(work, "disk")
         with open(disk, "wb") as file:
             file.truncate(megabytes << 20)
         subprocess.run([*mkfs, disk], check=True, stdout=subprocess.DEVNULL)
         with Machine(work, program, disk=disk) as machine:
             modules = f"modprobe -a {kind} nls_cp437 nls_ascii nls_utf8"
-            fill_and_drain(machine, f"{modules}; mount -t {kind} /dev/vda /mnt", "-f", sync)
+            fill_and_drain(machine, f"{modules}; mount -t {kind} /dev/vda /mnt", *way)
 
 
 @scenario
