@@ -11,9 +11,11 @@ import time
 
 
 class Group:
-    """A control group, of version 1 or 2; without a size it has no limit."""
+    """A control group, of the version that the machine has; without a size it has no limit.
+    In version 2 the sockets' buffers are memory like any other. A group of version 1 can count
+    them beside the rest, so `counts_sockets` makes its peak at least that of version 2."""
 
-    def __init__(self, memory=None):
+    def __init__(self, memory=None, counts_sockets=False):
         first = "/sys/fs/cgroup/memory"
         self.is_first = os.path.exists(f"{first}/memory.limit_in_bytes")
         top = first if self.is_first else "/sys/fs/cgroup"
@@ -22,6 +24,9 @@ class Group:
                 file.write("+memory")
         self.place = f"{top}/beanpole-box-{os.getpid()}-{time.monotonic_ns()}"
         os.mkdir(self.place)
+        self.counts_sockets = counts_sockets and self.is_first
+        if self.counts_sockets:
+            self.write("memory.kmem.tcp.limit_in_bytes", 1 << 40)
         if memory:
             self.write("memory.limit_in_bytes" if self.is_first else "memory.max", memory)
 
@@ -38,7 +43,9 @@ class Group:
         return int(self.read("memory.usage_in_bytes" if self.is_first else "memory.current"))
 
     def peak(self):
-        return int(self.read("memory.max_usage_in_bytes" if self.is_first else "memory.peak"))
+        peak = int(self.read("memory.max_usage_in_bytes" if self.is_first else "memory.peak"))
+        sockets = "memory.kmem.tcp.max_usage_in_bytes"
+        return peak + (int(self.read(sockets)) if self.counts_sockets else 0)
 
     def kills(self):
         events = self.read("memory.oom_control" if self.is_first else "memory.events")
