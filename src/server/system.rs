@@ -49,6 +49,9 @@ const WITHOUT_PROC: u64 = 500;
 /// `tests/machines/boxes/memory` measures the first, `tests/machines/vm` the second.
 const MEMORY_EACH: u64 = 80_000;
 
+/// As many connections as this may take more than a third of such memory, up to a half.
+const WANTED_CONNECTIONS: u64 = 200;
+
 /// The same of the address space, and of the limit of data: a stack, most of which is never
 /// used, what lies between stacks, and a part of the heap.
 const SPACE_EACH: u64 = 168 << 10;
@@ -114,10 +117,14 @@ pub fn memory() -> Vec<Memory> {
 }
 
 impl Memory {
-    /// How many connections may be there at a time: as many as a third is enough for.
+    /// How many connections may be there at a time: as many as a third is enough for. (Where
+    /// the address space is limited, what lies between pieces of the heap needs the rest.)
     pub fn connections(&self) -> Bound {
         let &Memory(bytes, what, each) = self;
-        ((bytes / 3 / each).max(1), format!("{what} is {bytes}"))
+        let wanted = (bytes / 2 / each).min(WANTED_CONNECTIONS);
+        let wanted = if each == MEMORY_EACH { wanted } else { 0 };
+        let most = (bytes / 3 / each).max(wanted).max(1);
+        (most, format!("{what} is {bytes}"))
     }
 
     /// How much the jobs, tubes and buffers may take beside so many connections, in
@@ -258,6 +265,16 @@ mod tests {
         assert_eq!(memory(3000).beside(20).0, 2100);
         assert_eq!(memory(3000).beside(1000).0, 750);
         assert_eq!(memory(0).beside(1).0, 1);
+    }
+
+    #[test]
+    fn in_a_small_box_half_of_the_memory_is_for_connections() {
+        let connections =
+            |megabytes: u64| Memory(megabytes << 20, "it", MEMORY_EACH).connections().0;
+        assert_eq!(
+            [15, 31, 32, 46, 63].map(connections),
+            [98, 200, 200, 200, 275]
+        );
     }
 
     #[test]
