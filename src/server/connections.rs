@@ -1,8 +1,18 @@
 //! The table of connections: who has a slot in it, who has hung up, and how connections
 //! end.
+//!
+//! # Clients that have hung up and are still there
+//!
+//! Usually it takes some microseconds until the worker of such a client has read the end of
+//! the stream, and the client has left the engine. Meanwhile its jobs are reserved, and it is
+//! in lists and statistics. So an answer that says 'nothing is there', and each list and
+//! statistic, is given after those clients have left that had closed before it was asked for.
+//!
+//! But **nobody waits for a worker that waits for its own client**: to take more replies, or,
+//! when the client has left the engine, to receive the last of them. And nobody waits longer
+//! than [`LEAVES_WITHIN`] for one that has asked for much, or whose disk is slow.
 
 use super::LOOKS_EVERY;
-use super::leaving::LEAVES_WITHIN;
 use super::outbox::Client;
 use super::shared::{Guarded, SLICE_STEPS, Shared};
 use super::stream::Stream;
@@ -10,14 +20,19 @@ use super::system::CLOSING;
 use crate::engine::{ConnectionId, Time};
 use crate::log::{self, Level};
 use crate::sync::{Ordering, thread};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// How many workers stay idle, at most.
 const IDLE: usize = 32;
 
-/// No client has this id.
-const NOBODY: ConnectionId = ConnectionId(u64::MAX);
+/// How long others wait for a client after it was found to have hung up for the first time.
+/// Where all processors are busy, its worker may wait for one for some milliseconds.
+const LEAVES_WITHIN: Duration = Duration::from_millis(10);
+
+/// Clients that have hung up, each with the time until which others wait for it to leave. (One
+/// that stays for longer costs those that ask nothing.)
+pub type Leaving = Vec<(ConnectionId, Time, Weak<Client>)>;
 
 impl Shared {
     /// Adds a connection.
@@ -28,7 +43,7 @@ impl Shared {
     pub fn connect(&self, stream: Stream) -> Result<Arc<Client>, Stream> {
         self.take_slot(stream).or_else(|stream| {
             // A client that comes right after another one has closed finds its slot free.
-            self.leavers(NOBODY);
+            self.leavers(None);
             self.take_slot(stream)
         })
     }
@@ -37,20 +52,15 @@ impl Shared {
         let peer = stream.peer();
         // Held until the connection is in the list of hang-ups, too: a client that asks for
         // those that leave has to find it in both.
-        let leaving = self.leaving.lock();
+        let _leaving = self.leaving.lock().expect("no thread panics");
         let client = self.with_lock(|state, now| {
-            // Some of those that leave hold no slot any more: their sockets close soon.
-            let leavers = leaving
-                .all
-                .iter()
-                .filter(|id| state.clients.contains_key(id));
-            if state.clients.len() - leavers.take(CLOSING).count() >= self.limits.max_connections {
+            // Some of those that have hung up hold no slot any more: their sockets close soon.
+            if state.clients.len() - state.hung_up.min(CLOSING) >= self.limits.max_connections {
                 return Err(stream);
             }
             let id = state.engine.connect(peer.clone(), now);
-            let (binlog, leaving) = (self.binlog.clone(), Arc::clone(&self.leaving));
-            let timeout = self.limits.idle_timeout;
-            let client = Arc::new(Client::new(stream, peer, id, binlog, leaving, timeout));
+            let (binlog, timeout) = (self.binlog.clone(), self.limits.idle_timeout);
+            let client = Arc::new(Client::new(stream, peer, id, binlog, timeout));
             state.clients.insert(id, Arc::clone(&client));
             Ok(client)
         })?;
@@ -61,45 +71,44 @@ impl Shared {
         Ok(client)
     }
 
-    /// The clients that have hung up and are still there, each with the time until which
-    /// this asker [waits](Self::await_leavers) for it to leave.
+    /// The clients that have hung up, each with the time until which this asker
+    /// [waits](Self::await_leavers) for it to leave.
     ///
     /// An asker that has hung up itself waits only for those that have come before it: so
     /// no two clients wait for each other.
-    pub fn leavers(&self, asker: ConnectionId) -> Vec<(ConnectionId, Time)> {
-        let mut leaving = self.leaving.lock();
+    pub fn leavers(&self, asker: Option<&Client>) -> Vec<(Time, Weak<Client>)> {
+        let mut leaving = self.leaving.lock().expect("no thread panics");
         let found = self.hangups.take();
-        let now = if found.is_empty() {
-            self.clock.now()
-        } else {
-            // `leave` frees the slot, and only then takes the client out of this table.
-            let (found, now) = self.with_lock(|state, now| {
-                let client = |id| state.clients.get(&ConnectionId(id)).cloned();
-                let clients: Vec<_> = found.into_iter().filter_map(client).collect();
-                (clients, now)
-            });
-            for client in found {
-                // Only the first time counts.
-                if leaving.all.insert(client.id) && !client.delays_its_worker() {
-                    leaving.awaited.insert(client.id, now + LEAVES_WITHIN);
+        if !found.is_empty() {
+            self.with_lock(|state, now| {
+                for id in found.into_iter().map(ConnectionId) {
+                    // Only the first time counts.
+                    if let Some(client) = state.clients.get(&id)
+                        && !client.has_hung_up.swap(true, Ordering::Relaxed)
+                    {
+                        state.hung_up += 1;
+                        leaving.push((id, now + LEAVES_WITHIN, Arc::downgrade(client)));
+                    }
                 }
-            }
-            now
-        };
-        leaving.awaited.retain(|_, until| *until > now);
-        let is_leaving = leaving.all.contains(&asker);
-        let end = if is_leaving { asker } else { NOBODY };
-        let leavers = leaving.awaited.range(..end);
-        leavers.map(|(id, until)| (*id, *until)).collect()
+            });
+        }
+        let now = self.clock.now();
+        let stays = |client: Arc<Client>| !client.delays_its_worker();
+        leaving.retain(|(_, until, client)| *until > now && client.upgrade().is_some_and(stays));
+        let asker = asker.filter(|asker| asker.has_hung_up.load(Ordering::Relaxed));
+        let leavers = leaving
+            .iter()
+            .filter(|(id, ..)| asker.is_none_or(|asker| *id < asker.id));
+        leavers
+            .map(|(_, until, client)| (*until, Weak::clone(client)))
+            .collect()
     }
 
     /// Waits until these clients have left, or nobody waits for them any longer.
-    pub fn await_leavers(&self, leavers: Vec<(ConnectionId, Time)>) {
-        for (id, until) in leavers {
-            let now = self.clock.now();
-            // Thousands may leave at once, and all their workers want the same mutex.
-            if until > now {
-                self.leaving.wait(id, until.since(now));
+    pub fn await_leavers(&self, leavers: Vec<(Time, Weak<Client>)>) {
+        for (until, client) in leavers {
+            if let Some(client) = client.upgrade() {
+                client.await_leaving(until.since(self.clock.now()));
             }
         }
     }
@@ -152,14 +161,13 @@ impl Shared {
     /// socket is closed: when the client sees that, it may connect again at once. Returns
     /// whether its worker, if it has one, is idle now; if not, that ends.
     pub fn leave(&self, client: &Client, has_worker: bool) -> bool {
-        let is_idle = self.with_lock(|state, _| {
+        self.with_lock(|state, _| {
             state.clients.remove(&client.id);
+            state.hung_up -= usize::from(client.has_hung_up.load(Ordering::Relaxed));
             let is_idle = has_worker && state.idle_workers < IDLE;
             state.idle_workers += usize::from(is_idle);
             is_idle
-        });
-        self.leaving.lock().remove(client.id);
-        is_idle
+        })
     }
 
     /// Blocks until all sockets of clients are closed, or for `timeout`. Returns
@@ -225,12 +233,12 @@ mod tests {
 
     /// However busy the machine is, they are not late.
     fn leavers(shared: &Shared, asker: &Client) -> Vec<ConnectionId> {
-        shared.leavers(NOBODY);
-        for until in shared.leaving.lock().awaited.values_mut() {
+        shared.leavers(None);
+        for (_, until, _) in shared.leaving.lock().unwrap().iter_mut() {
             *until = *until + Duration::from_secs(3600);
         }
-        let leavers = shared.leavers(asker.id).into_iter();
-        leavers.map(|(id, _)| id).collect()
+        let leavers = shared.leavers(Some(asker)).into_iter();
+        leavers.map(|(_, it)| it.upgrade().unwrap().id).collect()
     }
 
     #[test]
@@ -243,7 +251,7 @@ mod tests {
         // Another asker has found it first, and this one waits, too.
         assert_eq!(leavers(shared, &stays.0), [first.0.id]);
         thread::scope(|threads| {
-            let awaited = shared.leavers(asker.0.id);
+            let awaited = shared.leavers(Some(&asker.0));
             threads.spawn(|| shared.await_leavers(awaited));
             first.0.end();
         });
@@ -268,7 +276,7 @@ mod tests {
         drop(leaver.1);
         thread::scope(|threads| {
             let (asks, released_at) = shared.with_lock(|_, _| {
-                let asks = threads.spawn(|| shared.leavers(asker.0.id));
+                let asks = threads.spawn(|| shared.leavers(Some(&asker.0)));
                 while !shared.is_awaited() {
                     thread::yield_now();
                 }
@@ -279,7 +287,7 @@ mod tests {
                 (asks, until)
             });
             let leavers = asks.join().unwrap();
-            assert!(leavers[0].1 > released_at, "{leavers:?}");
+            assert!(leavers[0].0 > released_at);
         });
     }
 
@@ -308,7 +316,7 @@ mod tests {
         deaf.1.shutdown(Shutdown::Write).unwrap();
         assert_eq!(leavers(shared, &asker.0), []);
         // However many there are, they cost those that ask nothing.
-        assert!(shared.leaving.lock().awaited.is_empty());
+        assert!(shared.leaving.lock().unwrap().is_empty());
         deaf.0.stream.close();
     }
 
@@ -318,7 +326,7 @@ mod tests {
         let [asker, deaf] = [(); 2].map(|()| connect(shared));
         deaf.1.shutdown(Shutdown::Write).unwrap();
         assert_eq!(leavers(shared, &asker.0), [deaf.0.id]);
-        let awaited = shared.leavers(asker.0.id);
+        let awaited = shared.leavers(Some(&asker.0));
         thread::scope(|threads| {
             threads.spawn(|| shared.await_leavers(awaited));
             read_nothing_and_half_close(&deaf);
@@ -347,28 +355,6 @@ mod tests {
         assert_eq!(leavers(shared, &asker.0), []);
     }
 
-    #[test]
-    fn a_client_that_closes_while_its_worker_begins_to_wait_for_it_is_awaited() {
-        let shared = &shared();
-        let [asker, closes] = [(); 2].map(|()| connect(shared));
-        let (client, theirs) = closes;
-        let body = Body::new(&vec![b'x'; 1 << 20]);
-        client.post(&mut vec![Reply::Found(JobId(1), body)], None);
-        thread::scope(|threads| {
-            let mut leaving = shared.leaving.lock();
-            threads.spawn(|| client.flush());
-            while !client.delays_its_worker() {
-                thread::yield_now();
-            }
-            drop(theirs);
-            // Another asker finds it before its worker goes on.
-            leaving.all.insert(client.id);
-            let until = shared.clock.now() + Duration::from_secs(3600);
-            leaving.awaited.insert(client.id, until);
-        });
-        assert_eq!(leavers(shared, &asker.0), [client.id]);
-    }
-
     /// A script asks, quits, reads all, closes, and the next one comes.
     #[test]
     fn the_slot_of_a_client_that_has_left_and_closed_is_free() {
@@ -389,9 +375,9 @@ mod tests {
         let shared = &shared();
         let [asker, leaver] = [(); 2].map(|()| connect(shared));
         drop(leaver.1);
-        let leavers = shared.leavers(asker.0.id);
+        let leavers = shared.leavers(Some(&asker.0));
         assert!(!leavers.is_empty());
         shared.await_leavers(leavers);
-        assert_eq!(shared.leavers(asker.0.id), []);
+        assert!(shared.leavers(Some(&asker.0)).is_empty());
     }
 }

@@ -16,7 +16,7 @@
 //!
 //! The one lock is in `shared.rs`. No thread holds it and an outbox's lock at the
 //! same time, and a thread that holds an outbox's lock takes no other one. (A thread that
-//! holds the lock of `leaving` may take either.) The thread that starts the [`Server`]
+//! has locked the list of those that leave may take either.) The thread that starts the [`Server`]
 //! owns it and stops it.
 //!
 //! The way of a `put`, and how a `reserve` waits and is woken, are on the first page of
@@ -26,7 +26,7 @@
 //!
 //! Only its worker ends it: when it has read the end of the stream, or `quit`, and all that
 //! came before is answered. So a client that has closed is still in the engine for some
-//! microseconds, and its jobs are reserved. `leaving` says which answers wait for that.
+//! microseconds, and its jobs are reserved. `connections.rs` says which answers wait for that.
 
 #[cfg(not(simulated))]
 pub(crate) mod acceptor;
@@ -35,7 +35,6 @@ pub(crate) mod batch;
 mod clock;
 mod connections;
 mod input;
-mod leaving;
 mod listener;
 mod memory;
 pub mod notify;

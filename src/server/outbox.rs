@@ -32,12 +32,11 @@
 //! that, because the worker then finds nothing to read.
 
 use super::Stream;
-use super::leaving::Leaving;
 use crate::binlog::{Binlog, Failed, Lsn, Waiter};
 use crate::engine::{ConnectionId, Peer};
 use crate::log::{self, Level};
 use crate::protocol::{Body, DependsOn, Reply};
-use crate::sync::{Condvar, Mutex, MutexGuard};
+use crate::sync::{AtomicBool, Condvar, Mutex, MutexGuard, Ordering};
 use std::collections::VecDeque;
 use std::fmt::Display;
 use std::io::{self, IoSlice};
@@ -75,12 +74,12 @@ pub struct Client {
     pub id: ConnectionId,
     pub peer: Peer,
     binlog: Option<Arc<Binlog>>,
-    /// The clients for which others wait; this one may be among them.
-    leaving: Arc<Leaving>,
     /// How long it may take no replies; then it is a slow client, and is disconnected.
     send_timeout: Option<Duration>,
+    /// Whether another client has found that it has hung up, and may wait until it has left.
+    pub has_hung_up: AtomicBool,
     outbox: Mutex<Outbox>,
-    /// Wakes the worker, which alone sleeps here.
+    /// Wakes the worker, and those that wait for the client to leave.
     changed: Condvar,
 }
 
@@ -151,7 +150,6 @@ impl Client {
         peer: Peer,
         id: ConnectionId,
         binlog: Option<Arc<Binlog>>,
-        leaving: Arc<Leaving>,
         send_timeout: Option<Duration>,
     ) -> Client {
         Client {
@@ -159,8 +157,8 @@ impl Client {
             peer,
             id,
             binlog,
-            leaving,
             send_timeout,
+            has_hung_up: AtomicBool::new(false),
             outbox: Mutex::default(),
             changed: Condvar::new(),
         }
@@ -231,11 +229,14 @@ impl Client {
         was_stopped
     }
 
-    /// Notes that the worker is about to wait for the client.
+    /// Notes that the worker is about to wait for the client. So nobody waits any longer for
+    /// the client to leave.
     fn await_client(&self, mut outbox: MutexGuard<'_, Outbox>) {
         outbox.worker = WorkerState::AwaitsClient;
         drop(outbox);
-        self.leaving.let_go_if(self.id, || self.delays_its_worker());
+        if self.has_hung_up.load(Ordering::Relaxed) {
+            self.changed.notify_all();
+        }
     }
 
     /// Blocks until everything is sent, and the answer to the client's `reserve`
@@ -254,12 +255,17 @@ impl Client {
 
     // What other threads call.
 
-    /// Whether its worker waits for it. (If it has closed and left replies unread, its worker
-    /// is about to notice that, and waits no longer.)
+    /// Whether its worker waits for it.
     pub fn delays_its_worker(&self) -> bool {
-        let outbox = self.outbox();
-        let awaits_client = outbox.worker == WorkerState::AwaitsClient;
-        awaits_client && (outbox.is_stopped || !self.stream.has_closed())
+        self.outbox().awaits_client(&self.stream)
+    }
+
+    /// Waits until the client has left the engine, or until its worker waits for it, but no
+    /// longer than this.
+    pub fn await_leaving(&self, time: Duration) {
+        let stays = |outbox: &mut Outbox| !outbox.awaits_client(&self.stream);
+        let waited = self.changed.wait_timeout_while(self.outbox(), time, stays);
+        drop(waited.expect("no thread panics"));
     }
 
     /// Posts the answer to a `reserve`, and sends it if it waits for nothing.
@@ -339,7 +345,7 @@ impl Client {
         if outbox.worker == WorkerState::Sleeping && outbox.sending == 0 && has_more {
             outbox.worker = WorkerState::Active;
             drop(outbox);
-            self.changed.notify_one();
+            self.changed.notify_all();
         }
     }
 
@@ -440,6 +446,13 @@ impl Outbox {
     /// Whether a reply waits for the binlog, or a `reserve` for its answer.
     fn waits(&self) -> bool {
         !self.waiting.is_empty() || matches!(self.answer, Answer::Awaited) && !self.is_stopped
+    }
+
+    /// Whether the worker waits for the client. (If that has closed and left replies unread, the
+    /// worker is about to notice it, and waits no longer.)
+    fn awaits_client(&self, stream: &Stream) -> bool {
+        let awaits_client = self.worker == WorkerState::AwaitsClient;
+        awaits_client && (self.is_stopped || !stream.has_closed())
     }
 
     /// Finds out whether the socket takes all that is here for certain.
@@ -658,7 +671,6 @@ mod tests {
             Peer::default(),
             ConnectionId(0),
             None,
-            Arc::default(),
             send_timeout,
         );
         (Arc::new(client), theirs)
@@ -884,6 +896,19 @@ mod tests {
         let error = client.start_flush().unwrap_err();
         assert_eq!(error.to_string(), "takes no replies");
         assert_eq!(client.outbox().memory(), 0);
+    }
+
+    /// Those that wait for it to leave go on waiting, since its worker is about to notice that.
+    #[test]
+    fn a_client_that_closes_while_its_worker_waits_for_it_delays_the_worker_no_longer() {
+        let (client, theirs) = client();
+        assert!(!client.delays_its_worker());
+        client.outbox().worker = WorkerState::AwaitsClient;
+        assert!(client.delays_its_worker());
+        drop(theirs);
+        assert!(!client.delays_its_worker());
+        client.end();
+        assert!(client.delays_its_worker());
     }
 
     /// Its job may be deleted meanwhile.

@@ -2,7 +2,7 @@
 //! change of the state.
 
 use super::clock::{self, Clock, Sleep};
-use super::leaving::Leaving;
+use super::connections::Leaving;
 use super::memory::{MemoryPart, Trim};
 use super::outbox::Client;
 use super::{Engine, HangupList, Limits};
@@ -11,7 +11,7 @@ use crate::engine::{ConnectionId, Outcome, Time};
 use crate::lock::{ContendedGuard, ContendedMutex};
 use crate::protocol::{Command, Reply, Request};
 use crate::sync::thread::Thread;
-use crate::sync::{AtomicBool, AtomicU64, OnceLock, Ordering};
+use crate::sync::{AtomicBool, AtomicU64, Mutex, OnceLock, Ordering};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
@@ -33,8 +33,8 @@ pub struct Shared {
     /// Which clients have hung up. No thread waits for this list to change, so a client
     /// that hangs up wakes only its own worker.
     pub(super) hangups: HangupList,
-    /// The clients that were found in `hangups` and are still there.
-    pub(super) leaving: Arc<Leaving>,
+    /// Clients that were found in `hangups`.
+    pub(super) leaving: Mutex<Leaving>,
     /// Like `hangups`, for clients that have waited in a `reserve`. Their workers may be
     /// asleep and not reading, so the acceptor waits for this list to change.
     pub hangups_in_reserve: HangupList,
@@ -62,6 +62,8 @@ pub struct Guarded {
     /// The clients, in the order in which they came. Each of them takes up a *slot* of the
     /// limit of connections.
     pub(super) clients: BTreeMap<ConnectionId, Arc<Client>>,
+    /// How many of them were found to have hung up.
+    pub(super) hung_up: usize,
     /// How many workers have no client.
     pub idle_workers: usize,
     /// How long the timer sleeps, and when it trims the heap.
@@ -91,13 +93,14 @@ impl Shared {
             clock,
             limits,
             hangups: HangupList::new()?,
-            leaving: Arc::default(),
+            leaving: Mutex::default(),
             hangups_in_reserve: HangupList::new()?,
             memory: Arc::default(),
             state: ContendedMutex::new(Guarded {
                 engine,
                 has_appended: false,
                 clients: BTreeMap::new(),
+                hung_up: 0,
                 idle_workers: 0,
                 sleep: Sleep::default(),
                 trim: Trim::default(),

@@ -214,7 +214,7 @@ impl<'a> Worker<'a> {
         match next {
             Next::Wait => self.wait(),
             Next::AwaitLeavers => {
-                let leavers = shared.leavers(id);
+                let leavers = shared.leavers(Some(self.client));
                 if !leavers.is_empty() {
                     // What is executed so far does not wait with it.
                     self.client.flush()?;
@@ -388,7 +388,7 @@ mod tests {
         let id = engine.connect(Peer::default(), clock.now());
         let shared = Shared::new(engine, None, clock, limits).unwrap();
         let stream = Stream(ours.into());
-        let client = Client::new(stream, Peer::default(), id, None, Arc::default(), None);
+        let client = Client::new(stream, Peer::default(), id, None, None);
         work(Worker::new(&shared, &Arc::new(client)), theirs);
     }
 
