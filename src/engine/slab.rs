@@ -1,6 +1,5 @@
-//! A list with holes: members keep their index, and free indices are used
-//! again, the smallest first, so that the end of the list becomes free and can
-//! be trimmed.
+//! A list with holes: members keep their index, and free indices are used again. The list
+//! itself never shrinks: of what the most members at a time have taken, a hundredth stays.
 //!
 //! An ordered map would do the same and take as much memory. But every command
 //! looks up its connection and its tube several times, and a reserve looks up
@@ -8,8 +7,7 @@
 //! commands of many clients, and a reserve that watches many tubes, much
 //! faster.
 
-use super::SLICE;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::ops;
 
@@ -38,7 +36,7 @@ pub struct OfConnections;
 #[derive(Default)]
 pub struct Slab<Kind, T> {
     members: Vec<Option<Box<T>>>,
-    free: BTreeSet<Index<Kind>>,
+    free: Vec<Index<Kind>>,
     by_id: BTreeMap<u64, Index<Kind>>,
     /// How many members there have been: the number of the latest one.
     pub total: u64,
@@ -47,9 +45,8 @@ pub struct Slab<Kind, T> {
 impl<Kind: Copy + Ord, T> Slab<Kind, T> {
     /// Adds the member that is made of its number.
     pub fn insert(&mut self, make: impl FnOnce(u64) -> T) -> Index<Kind> {
-        self.trim();
         self.total += 1;
-        let index = self.free.pop_first().unwrap_or_else(|| {
+        let index = self.free.pop().unwrap_or_else(|| {
             self.members.push(None);
             let last = u32::try_from(self.members.len() - 1);
             Index::new(last.expect("fewer than 2^32 members"))
@@ -77,23 +74,8 @@ impl<Kind: Copy + Ord, T> Slab<Kind, T> {
     pub fn remove(&mut self, id: u64) -> Option<Box<T>> {
         let index = self.by_id.remove(&id)?;
         let member = self.members[index.0 as usize].take()?;
-        self.free.insert(index);
-        self.trim();
+        self.free.push(index);
         Some(member)
-    }
-
-    /// Frees the holes at the end, a time slice at a time.
-    fn trim(&mut self) {
-        for _ in 0..SLICE {
-            let Some(None) = self.members.last() else {
-                break;
-            };
-            self.members.pop();
-            self.free.pop_last();
-        }
-        if self.members.len() * 4 < self.members.capacity() {
-            self.members.shrink_to(self.members.len() * 2);
-        }
     }
 
     pub fn len(&self) -> usize {
@@ -122,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_free_index_is_used_again_and_an_empty_slab_keeps_no_memory() {
+    fn an_index_is_used_again_when_it_is_free() {
         let mut slab = Slab::<OfTubes, u32>::default();
         let mut insert = || slab.insert(|id| id as u32);
         let indices: Vec<TubeIndex> = (0..900).map(|_| insert()).collect();
@@ -134,12 +116,9 @@ mod tests {
         assert_eq!((slab.len(), slab[indices[7]]), (900, 902));
         let ids: Vec<u64> = slab.from(899).map(|(id, _)| id).collect();
         assert_eq!(ids, [899, 900, 901, 902]);
-        // The last one goes last.
         for id in slab.from(0).map(|(id, _)| id).collect::<Vec<_>>() {
             assert!(slab.remove(id).is_some() && slab.find(id).is_none());
         }
-        assert_eq!(slab.len(), 0);
-        assert!(slab.members.is_empty() && slab.free.is_empty());
-        assert!(slab.members.capacity() < 16, "{}", slab.members.capacity());
+        assert_eq!((slab.len(), slab.members.len()), (0, 900));
     }
 }
