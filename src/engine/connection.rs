@@ -7,7 +7,6 @@ use super::tube::Order;
 use crate::protocol::command::Put;
 use crate::protocol::{JobId, Seconds};
 use std::collections::BTreeSet;
-use std::fmt::{self, Display};
 use std::sync::Arc;
 
 /// In the last second of a job's time to run, its connection gets
@@ -27,26 +26,8 @@ pub const MAX_WATCHED: usize = 10_000;
 /// worker takes jobs away, and must not be locked out.
 pub const WATCHED_FREELY: usize = 100;
 
-/// Where a connection comes from, for people to read; `None` if it had closed before this
-/// could be found out.
-#[derive(Clone, Default)]
-pub struct Peer(Option<Arc<dyn Display + Send + Sync>>);
-
-impl Peer {
-    /// A peer that is shown so.
-    pub fn new(name: impl Display + Send + Sync + 'static) -> Peer {
-        Peer(Some(Arc::new(name)))
-    }
-}
-
-impl Display for Peer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
-            Some(name) => name.fmt(f),
-            None => f.write_str("a client that is gone"),
-        }
-    }
-}
+/// Where a connection comes from, for people to read.
+pub type Peer = Arc<str>;
 
 #[derive(Default)]
 pub struct Connection {

@@ -159,7 +159,7 @@ impl Engine {
         let facts = |(id, connection): (u64, &Connection)| {
             let mut facts = Document::default();
             facts.add_number("id", id);
-            facts.add_text("address", &connection.peer.to_string());
+            facts.add_text("address", &connection.peer);
             facts.add_number("age", self.now.since(connection.since).as_secs());
             facts.add_number("idle", self.now.since(connection.asked_at).as_secs());
             facts.add("producer", connection.puts > 0);

@@ -131,7 +131,7 @@ impl Acceptor<'_> {
         let mut counts: BTreeMap<_, u64> = BTreeMap::new();
         for client in self.shared.clients() {
             // One that had closed before it was accepted has no address.
-            if let Some((address, _port)) = client.peer.to_string().rsplit_once(':') {
+            if let Some((address, _port)) = client.peer.rsplit_once(':') {
                 *counts.entry(address.to_owned()).or_default() += 1;
             }
         }

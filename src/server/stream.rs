@@ -8,12 +8,11 @@ use crate::sys;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{
-    MsgFlags, Shutdown, SockaddrStorage, getpeername, getsockopt, recv, send, sendmsg, setsockopt,
-    shutdown, sockopt,
+    AddressFamily, MsgFlags, Shutdown, SockaddrLike, SockaddrStorage, getpeername, getsockopt,
+    recv, send, sendmsg, setsockopt, shutdown, sockopt,
 };
 use nix::sys::time::{TimeVal, TimeValLike};
 use std::io::{self, IoSlice};
-use std::net::{SocketAddrV4, SocketAddrV6};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -145,15 +144,14 @@ impl Stream {
         }
     }
 
-    /// Where the client comes from.
+    /// Where the client comes from. It may have closed before that could be found out.
     pub fn peer(&self) -> Peer {
         let Ok(address) = getpeername::<SockaddrStorage>(self.0.as_raw_fd()) else {
-            return Peer::default();
+            return "a client that is gone".into();
         };
-        match (address.as_sockaddr_in(), address.as_sockaddr_in6()) {
-            (Some(ip), _) => Peer::new(SocketAddrV4::from(*ip)),
-            (_, Some(ip)) => Peer::new(SocketAddrV6::from(*ip)),
-            _ => Peer::new(format!("unix:{}", sys::peer(&self.0).unwrap_or_default())),
+        match address.family() {
+            Some(AddressFamily::Inet | AddressFamily::Inet6) => address.to_string().into(),
+            _ => format!("unix:{}", sys::peer(&self.0).unwrap_or_default()).into(),
         }
     }
 

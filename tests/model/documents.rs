@@ -169,7 +169,7 @@ impl Model {
         let listed = those.clone().take(most).map(|(client, one)| {
             let held = |job: &&Job| job.state.holder() == Some(*client);
             format!(
-                "id: {}\naddress: \"a client that is gone\"\nage: {}\nidle: {}\nproducer: {}\nworker: {}\n\
+                "id: {}\naddress: \"\"\nage: {}\nidle: {}\nproducer: {}\nworker: {}\n\
                 waiting: {}\ntube: {}\nwatched: {}\nheld: {}\nputs: {}\nreserves: {}",
                 one.number,
                 (self.now - one.since) / SECOND,

@@ -2,7 +2,7 @@
 //! when a story says so. Each client is two buffers.
 
 use crate::player::{Received, Stage};
-use beanpole::engine::{Config, ConnectionId, Engine, Outcome, Peer, Time};
+use beanpole::engine::{Config, ConnectionId, Engine, Outcome, Time};
 use beanpole::options::{self, Invocation};
 use beanpole::protocol::{Document, Framer, Reply};
 use std::collections::BTreeMap;
@@ -162,7 +162,7 @@ impl Client {
 impl Stage for Clockwork {
     fn connect(&mut self, client: &str) -> io::Result<()> {
         let new = Client {
-            id: self.engine.connect(Peer::default(), self.now),
+            id: self.engine.connect(client.into(), self.now),
             framer: Framer::new(self.max_job_size),
             input: Vec::new(),
             output: Vec::new(),
