@@ -1,4 +1,4 @@
-//! The time of the engine, where it is read, and until when the timer sleeps.
+//! The time of the engine, where it is read.
 
 use crate::engine::{Shift, Time};
 use crate::sync::{Instant, SystemTime};
@@ -59,38 +59,6 @@ fn wall_clock() -> Time {
     Time::default() + since_epoch.unwrap_or_default()
 }
 
-/// Two wake-ups are at least this far apart, unless something is already late. So
-/// many events in a row cost a thousand wake-ups a second at most.
-const SLACK: Duration = Duration::from_millis(1);
-
-/// The timer's sleep, as other threads must know it to end it early.
-#[derive(Default)]
-pub struct Sleep {
-    /// Its end; `None`: it lasts until another thread wakes the timer.
-    pub until: Option<Time>,
-    /// When the timer last found something due.
-    pub last_due: Time,
-}
-
-impl Sleep {
-    /// When to wake for an event that is due at `due`: now, if that is past.
-    pub fn end_for(&self, due: Time, now: Time) -> Time {
-        if due <= now {
-            now
-        } else {
-            due.max(self.last_due + SLACK)
-        }
-    }
-
-    /// Ends the sleep at `wanted`, if that is earlier than its end. Returns
-    /// whether it is; then the caller has to wake the timer.
-    pub fn cut_short(&mut self, wanted: Option<Time>) -> bool {
-        let earlier = wanted.filter(|wanted| self.until.is_none_or(|until| *wanted < until));
-        self.until = earlier.or(self.until);
-        earlier.is_some()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -112,31 +80,5 @@ mod tests {
         clock.started -= Duration::from_secs(10);
         clock.set();
         assert_eq!(shift(clock.now(), Shift::default()), Shift::default());
-    }
-
-    fn at(millis: u64) -> Time {
-        Time::from_nanos(millis * 1_000_000)
-    }
-
-    #[test]
-    fn the_first_of_many_events_is_on_time_and_the_next_may_be_a_little_late() {
-        let mut sleep = Sleep::default();
-        assert_eq!(sleep.end_for(at(1000), at(500)), at(1000));
-        sleep.last_due = at(1000);
-        let soon = at(1000) + SLACK / 2;
-        assert_eq!(sleep.end_for(soon, at(1000)), at(1000) + SLACK);
-        assert_eq!(sleep.end_for(at(1200), at(1000)), at(1200));
-        assert_eq!(sleep.end_for(at(999), at(1000)), at(1000));
-    }
-
-    #[test]
-    fn the_timer_is_woken_once_for_events_before_the_end_of_its_sleep() {
-        let mut sleep = Sleep::default();
-        assert!(sleep.cut_short(Some(at(1000))));
-        assert!(!sleep.cut_short(Some(at(1000))));
-        sleep.until = Some(at(500));
-        assert!(!sleep.cut_short(Some(at(700))));
-        assert!(sleep.cut_short(Some(at(400))));
-        assert!(!sleep.cut_short(None));
     }
 }

@@ -1,7 +1,7 @@
 //! What all threads share: the state behind its lock, and what follows from a
 //! change of the state.
 
-use super::clock::{self, Clock, Sleep};
+use super::clock::{self, Clock};
 use super::connections::Leaving;
 use super::memory::{MemoryPart, Trim};
 use super::outbox::Client;
@@ -23,6 +23,10 @@ const FREED_BY_WORKER: u64 = 50_000;
 
 /// A time slice ends when it has cost this many steps: less than a millisecond.
 pub const SLICE_STEPS: usize = 2000;
+
+/// The timer wakes at the ends of ticks, which last about a millisecond: so many events in a
+/// row cost a thousand wake-ups a second at most. These bits of a time differ within a tick.
+const WITHIN_TICK: u64 = (1 << 20) - 1;
 
 /// What all threads of the server share.
 pub struct Shared {
@@ -66,17 +70,17 @@ pub struct Guarded {
     pub(super) hung_up: usize,
     /// How many workers have no client.
     pub idle_workers: usize,
-    /// How long the timer sleeps, and when it trims the heap.
-    pub sleep: Sleep,
+    /// Until when the timer sleeps; with `None`, until another thread wakes it.
+    pub timer_sleeps_until: Option<Time>,
+    /// When the timer trims the heap.
     pub trim: Trim,
 }
 
 impl Guarded {
-    /// When the timer has to wake: at once, if a tick has not done all that is
-    /// due.
-    pub fn timer_is_wanted_at(&self, now: Time) -> Option<Time> {
+    /// When the timer has to wake; this is past if a tick has not done all that is due.
+    pub fn timer_is_wanted_at(&self) -> Option<Time> {
         let tick_at = self.engine.wake_at();
-        let tick_at = tick_at.map(|due| self.sleep.end_for(due, now));
+        let tick_at = tick_at.map(|due| Time::from_nanos(due.as_nanos() | WITHIN_TICK));
         tick_at.into_iter().chain(self.trim.due).min()
     }
 }
@@ -102,7 +106,7 @@ impl Shared {
                 clients: BTreeMap::new(),
                 hung_up: 0,
                 idle_workers: 0,
-                sleep: Sleep::default(),
+                timer_sleeps_until: None,
                 trim: Trim::default(),
             }),
             binlog,
@@ -285,8 +289,11 @@ impl Shared {
         let taken = state.engine.memory() + of_clients + of_workers;
         state.trim.note(taken, now);
         // The timer is woken only for what comes before the end of its sleep.
-        let wanted = state.timer_is_wanted_at(now);
-        let timer_oversleeps = state.sleep.cut_short(wanted);
+        let (wanted, until) = (state.timer_is_wanted_at(), state.timer_sleeps_until);
+        let timer_oversleeps = wanted.is_some_and(|at| until.is_none_or(|until| at < until));
+        if timer_oversleeps {
+            state.timer_sleeps_until = wanted;
+        }
         let has_appended = std::mem::take(&mut state.has_appended);
         drop(state);
 
@@ -320,5 +327,39 @@ impl Shared {
         if let Some(timer) = self.timer.get() {
             timer.unpark();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::{Config, Peer};
+    use crate::protocol::Framer;
+    use std::time::Duration;
+
+    #[test]
+    fn the_timer_is_woken_once_for_events_within_a_millisecond_and_again_for_an_earlier_one() {
+        let clock = Clock::start();
+        let engine = Engine::new(Config::new(100), clock.now());
+        let shared = Shared::new(engine, None, clock, Limits::of_one_client(100)).unwrap();
+        let in_an_hour = clock.now() + Duration::from_secs(3600);
+        let start = Time::from_nanos(in_an_hour.as_nanos() & !WITHIN_TICK);
+        let sleeps_until_after = |delay: u64, nanos: u64| {
+            shared.with_lock(|state, _| {
+                let (mut framer, put) = (Framer::new(100), format!("put 0 {delay} 60 0\r\n\r\n"));
+                let (mut input, at) = (put.as_bytes(), start + Duration::from_nanos(nanos));
+                let id = state.engine.connect(Peer::default(), at);
+                while let Some(request) = framer.next(&mut input) {
+                    state.engine.execute(id, request, at);
+                }
+            });
+            shared.with_lock(|state, _| state.timer_sleeps_until)
+        };
+        let first = sleeps_until_after(100, 0);
+        let at = start + Duration::from_secs(100);
+        assert!(first >= Some(at) && first <= Some(at + Duration::from_millis(2)));
+        assert_eq!(sleeps_until_after(100, 1), first);
+        assert_eq!(sleeps_until_after(200, 2), first);
+        assert!(sleeps_until_after(50, 3) < first);
     }
 }

@@ -10,14 +10,14 @@ pub fn run(shared: &Shared) {
     while !shared.is_stopping() {
         shared.await_disk_space();
         let (sleeps, is_trim_due) = shared.with_lock_last(|state, now| {
-            // One time slice of what is due; `tick` says whether anything was. If there is
-            // more, or others have used the disk space, the timer does not sleep now.
-            if !shared.has_binlog_backpressure() && state.engine.tick(now) {
-                state.sleep.last_due = now;
+            // One time slice of what is due. If there is more, or others have used the disk
+            // space, the timer does not sleep now.
+            if !shared.has_binlog_backpressure() {
+                state.engine.tick(now);
             }
             let is_trim_due = state.trim.due.take_if(|due| *due <= now).is_some();
-            state.sleep.until = state.timer_is_wanted_at(now);
-            let sleeps = state.sleep.until.map(|until| until.since(now));
+            state.timer_sleeps_until = state.timer_is_wanted_at();
+            let sleeps = state.timer_sleeps_until.map(|until| until.since(now));
             (sleeps, is_trim_due)
         });
         // Whatever wakes the timer, it checks again what is due.
