@@ -77,16 +77,6 @@ impl Address {
         };
         Ok(Address::Tcp(host.into(), port))
     }
-
-    /// Whether this is an address of IPv4 with this port (and not any port that is free).
-    fn is_v4(&self, with_port: u16) -> bool {
-        let Address::Tcp(host, port) = self else {
-            return false;
-        };
-        let addresses = || (host.as_str(), *port).to_socket_addrs();
-        let is_one = || addresses().is_ok_and(|mut all| all.any(|one| one.is_ipv4()));
-        *port == with_port && with_port > 0 && is_one()
-    }
 }
 
 impl fmt::Display for Address {
@@ -141,8 +131,9 @@ impl Listener {
     ) -> io::Result<Listener> {
         match address {
             Address::Tcp(host, port) => {
-                let has_own = all.iter().any(|other| other.is_v4(*port));
-                Listener::on(bind_tcp(host, *port, has_own)?)
+                let has_port = |it: &&Address| matches!(it, Address::Tcp(_, its) if its == port);
+                let is_shared = *port > 0 && all.iter().filter(has_port).count() > 1;
+                Listener::on(bind_tcp(host, *port, is_shared)?)
             }
             Address::Unix(path) => {
                 let (socket, file) = SocketFile::bind(path, access, user)?;
@@ -216,22 +207,22 @@ impl fmt::Display for Listener {
     }
 }
 
-/// Binds to the first address of this host that can be used. `v4_has_own`: connections by
-/// IPv4 have a socket of their own, so one for all addresses takes none of them.
-fn bind_tcp(host: &str, port: u16, v4_has_own: bool) -> io::Result<OwnedFd> {
+/// Binds to the first address of this host that can be used. `port_is_shared`: connections by
+/// IPv4 may have a socket of their own, so one for all addresses takes none of them.
+fn bind_tcp(host: &str, port: u16, port_is_shared: bool) -> io::Result<OwnedFd> {
     let mut bound = Err(io::Error::other("the name has no address"));
     let mut addresses = (host, port).to_socket_addrs()?;
     while let (Err(_), Some(address)) = (&bound, addresses.next()) {
-        bound = bind_address(address.into(), v4_has_own).map_err(io::Error::from);
+        bound = bind_address(address.into(), port_is_shared).map_err(io::Error::from);
     }
     bound
 }
 
 /// Binds as the standard library does, but does not listen.
-fn bind_address(address: SockaddrStorage, v4_has_own: bool) -> nix::Result<OwnedFd> {
+fn bind_address(address: SockaddrStorage, port_is_shared: bool) -> nix::Result<OwnedFd> {
     let family = address.family().expect("that of an IP address");
     let socket = new_socket(family)?;
-    if family == AddressFamily::Inet6 && v4_has_own {
+    if family == AddressFamily::Inet6 && port_is_shared {
         setsockopt(&socket, sockopt::Ipv6V6Only, &true)?;
     }
     // With this, a restarted server can bind while the system still remembers
