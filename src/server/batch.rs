@@ -15,9 +15,8 @@ use std::time::Duration;
 /// How many requests are taken from the input at once.
 pub const REQUESTS_AT_ONCE: usize = 64;
 
-/// Memory is allocated for this many requests and replies at first, and then for all. So few
-/// sizes are in use, as in `outbox`.
-const FIRST_CAPACITY: usize = 4;
+/// For how many requests or replies a silent client keeps memory.
+const CAPACITY_KEPT: usize = 4;
 
 /// A batch with more requests than these is a bulk batch: workers with fewer go first.
 const FEW_REQUESTS: usize = 8;
@@ -76,9 +75,6 @@ impl Batch {
     /// Adds a request. Returns whether another one may be added after it.
     pub fn push(&mut self, request: Request) -> bool {
         let may_wait = matches!(request, Request::Command(_, Command::Reserve(_)));
-        if self.requests.len() == FIRST_CAPACITY {
-            self.requests.reserve_exact(REQUESTS_AT_ONCE);
-        }
         self.requests.push_back(request);
         // Requests after one that may wait are parsed when it has its answer.
         !may_wait && self.requests.len() < REQUESTS_AT_ONCE
@@ -159,7 +155,7 @@ impl Batch {
 
     /// Whether its memory should be freed when the client is silent.
     pub fn is_large(&self) -> bool {
-        self.requests.capacity().max(self.replies.capacity()) > FIRST_CAPACITY
+        self.requests.capacity().max(self.replies.capacity()) > CAPACITY_KEPT
     }
 
     /// Frees its memory when it is empty.
@@ -210,9 +206,6 @@ impl Batch {
                     self.needed = self.needed.max(shared.needed_for(&reply));
                     self.size += size(&reply);
                     self.memory += memory(&reply);
-                    if self.replies.len() == FIRST_CAPACITY {
-                        self.replies.reserve_exact(REQUESTS_AT_ONCE);
-                    }
                     self.replies.push(reply);
                 }
                 // A put is answered after its body.
