@@ -53,11 +53,6 @@ impl Document {
         self.push(&[key, ": \"", &text, "\"\n"]);
     }
 
-    /// Adds the keys and values of another dictionary.
-    pub fn append(&mut self, other: &Document) {
-        self.0.extend_from_slice(&other.0);
-    }
-
     fn push(&mut self, parts: &[&str]) {
         let parts = parts.iter().map(|part| part.as_bytes());
         parts.for_each(|part| self.0.extend_from_slice(part));

@@ -22,14 +22,6 @@ pub type Key = TubeName;
 /// counts as this one, since what never ends would fill the memory.
 const LONGEST_TAKEN: u32 = 365 * 24 * 60 * 60;
 
-// The keys of `list-jobs` by which the options are put once more.
-const UNIQUE_KEY: &str = "idempotency-key";
-const UNIQUE_TTL: &str = "idempotency-ttl";
-const LIMIT_KEY: &str = "concurrency-key";
-const LIMIT: &str = "concurrency-limit";
-const TRIES: &str = "tries";
-const EXPIRES_IN: &str = "expires-in";
-
 /// `idp`: as long as a job with this key is in the tube, no other one is created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unique {
@@ -115,41 +107,21 @@ impl PutOptions {
     /// Adds the keys and values that `list-jobs` shows of the options of this job.
     pub(super) fn add_to(&self, facts: &mut Document, job: &JobStats) {
         if let Some(unique) = &self.unique {
-            facts.add_name(UNIQUE_KEY, &unique.key);
-            facts.add_number(UNIQUE_TTL, unique.taken_for.0);
+            facts.add_name("idempotency-key", &unique.key);
+            facts.add_number("idempotency-ttl", unique.taken_for.0);
         }
         if let Some(limit) = &self.limit {
-            facts.add_name(LIMIT_KEY, &limit.key);
-            facts.add_number(LIMIT, limit.most);
+            facts.add_name("concurrency-key", &limit.key);
+            facts.add_number("concurrency-limit", limit.most);
             facts.add_number("concurrency-free", job.places_free);
         }
         if let Some(tries) = self.tries {
-            facts.add_number(TRIES, tries);
+            facts.add_number("tries", tries);
             facts.add_number("tries-left", tries.saturating_sub(job.failed_tries));
         }
         if let Some(left) = job.expires_in {
-            facts.add_number(EXPIRES_IN, left);
+            facts.add_number("expires-in", left);
         }
-    }
-
-    /// The options of a job whose keys and values a server lists, to be put once more.
-    pub fn listed<'a>(value: impl Fn(&str) -> Option<&'a str>) -> Option<PutOptions> {
-        let number = |key| value(key).unwrap_or("0");
-        let mut text = String::new();
-        if let Some(key) = value(UNIQUE_KEY) {
-            text += &format!(" idp:{key}:{}", number(UNIQUE_TTL));
-        }
-        if let Some(key) = value(LIMIT_KEY) {
-            text += &format!(" con:{key}:{}", number(LIMIT));
-        }
-        if let Some(tries) = value(TRIES) {
-            text += &format!(" try:{tries}");
-        }
-        // What is left of its time: a job whose time is over may still be reserved or buried.
-        if let Some(left) = value(EXPIRES_IN) {
-            text += &format!(" exp:{}", left.parse().unwrap_or(1_u32).max(1));
-        }
-        PutOptions::parse(text.as_bytes())
     }
 
     /// The lengths of the keys together, in bytes.

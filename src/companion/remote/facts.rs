@@ -112,9 +112,23 @@ impl Facts {
         ["connections", "producers", "workers", "waiting"].map(count)
     }
 
-    /// The options of the put of a job, if the server reports any.
+    /// The options of the put of a job, if the server reports any, to be put once more.
     pub fn options(&self) -> Option<PutOptions> {
-        PutOptions::listed(|key| self.get(key))
+        let mut text = String::new();
+        if let Some(key) = self.get("idempotency-key") {
+            text += &format!(" idp:{key}:{}", self.number("idempotency-ttl"));
+        }
+        if let Some(key) = self.get("concurrency-key") {
+            text += &format!(" con:{key}:{}", self.number("concurrency-limit"));
+        }
+        if let Some(tries) = self.get("tries") {
+            text += &format!(" try:{tries}");
+        }
+        // What is left of its time: a job whose time is over may still be reserved or buried.
+        if self.get("expires-in").is_some() {
+            text += &format!(" exp:{}", self.number("expires-in").max(1));
+        }
+        PutOptions::parse(text.as_bytes())
     }
 
     /// Adds a key, if it is missing.
