@@ -32,7 +32,7 @@ impl Engine {
         let mut document = Document::default();
         let [_, timeouts, ..] = self.counts.jobs.events;
         add_jobs(&mut document, &self.counts.jobs);
-        for (name, count) in command::counted().into_iter().zip(self.counts.commands) {
+        for (name, count) in command::counted().zip(self.counts.commands) {
             document.add_number(&["cmd-", name].concat(), count);
         }
         document.add_number("job-timeouts", timeouts);

@@ -279,14 +279,11 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 }
 
 /// The names of those that `stats` counts, in its order.
-pub fn counted() -> [&'static str; COUNTED] {
-    let mut names = [""; COUNTED];
-    for (prefix, place, _) in COMMANDS {
-        if let Some(place) = *place {
-            names[place] = prefix.trim_end();
-        }
-    }
-    names
+pub fn counted() -> impl Iterator<Item = &'static str> {
+    let at = |place| COMMANDS.iter().find(|(_, its, _)| *its == Some(place));
+    (0..COUNTED)
+        .filter_map(at)
+        .map(|(prefix, ..)| prefix.trim_end())
 }
 
 /// Parses a line, given without its CR LF. Returns the command, and before it its place
