@@ -375,8 +375,9 @@ const MOST_ZEROS: u64 = 64 << 20;
 /// They do not come back, so it gives no more.
 const GIVEN_BACK: u64 = BLOCK;
 
-/// Prepares a segment of this length, durably, or nothing. Up to the length `zeros`, zeros
-/// are written.
+/// Prepares a segment of this length, or nothing. Up to the length `zeros`, zeros are written.
+/// The name is not synced, since it is no part of the log. (A file system with a journal makes
+/// it durable with the file.)
 pub(super) fn prepare(
     storage: &dyn Storage,
     name: String,
@@ -391,10 +392,7 @@ pub(super) fn prepare(
         file,
         is_adopted: false,
     };
-    let done = made.resize(len, zeros).and_then(|()| {
-        let synced = storage.sync();
-        synced.map_err(Error::on("prepare", &made.name))
-    });
+    let done = made.resize(len, zeros);
     // If this fails too, the caller still gets the first error.
     let done = done.inspect_err(|_| drop(storage.remove(&made.name)));
     done.map(|()| made)
