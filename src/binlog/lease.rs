@@ -324,14 +324,6 @@ impl Source for Directory {
         self.open_as(name, OFlag::O_RDONLY)
     }
 
-    /// This is asked with each sync. Were the file itself asked, for its number of names,
-    /// Linux 6.13 and later would also tell its times, and write them with the next sync.
-    fn has(&self, name: &str) -> bool {
-        let name = self.name(name);
-        let look = || faccessat(&self.directory, &*name, AccessFlags::F_OK, AtFlags::empty());
-        again(look) != Err(Errno::ENOENT)
-    }
-
     fn is_shared(&self) -> bool {
         self.token.is_some()
     }
@@ -359,6 +351,17 @@ impl Storage for Directory {
         Ok(Arc::new(file))
     }
 
+    /// This is asked with each sync. Were the file itself asked, for its number of names,
+    /// Linux 6.13 and later would also tell its times, and write them with the next sync.
+    fn has(&self, name: &str) -> io::Result<bool> {
+        let name = self.name(name);
+        let look = || faccessat(&self.directory, &*name, AccessFlags::F_OK, AtFlags::empty());
+        match again(look) {
+            Err(Errno::ENOENT) => Ok(false),
+            found => Ok(found.map(|()| true)?),
+        }
+    }
+
     /// It is enough to check first that the new name is free: the directory is locked,
     /// so no other server writes here. On shared storage, a server that has lost the
     /// lock has no file left to rename.
@@ -373,14 +376,11 @@ impl Storage for Directory {
             // If a segment begins, the next start must find it at the directory's path.
             self.must_be_in_place()?;
         }
-        let here = &self.directory;
-        let (from, to) = (&*self.name(from), &*self.name(to));
-        let find = || faccessat(here, to, AccessFlags::F_OK, AtFlags::empty());
-        match again(find) {
-            Ok(()) => Err(io::ErrorKind::AlreadyExists.into()),
-            Err(Errno::ENOENT) => Ok(again(|| renameat(here, from, here, to))?),
-            Err(errno) => Err(errno.into()),
+        if self.has(to)? {
+            return Err(io::ErrorKind::AlreadyExists.into());
         }
+        let (here, from, to) = (&self.directory, &*self.name(from), &*self.name(to));
+        Ok(again(|| renameat(here, from, here, to))?)
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {

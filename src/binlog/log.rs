@@ -342,7 +342,7 @@ impl Binlog {
     /// (On shared storage, the lock check comes before each answer.)
     fn must_have_name(&self, segment: &OpenSegment) -> io::Result<()> {
         let name = segment_name(segment.number);
-        if !self.storage.is_shared() && !self.storage.has(&name) {
+        if !self.storage.is_shared() && !self.storage.has(&name).unwrap_or(true) {
             return Err(io::Error::other("somebody has removed or renamed it"));
         }
         Ok(())
@@ -588,7 +588,7 @@ impl Writer {
             single_blocks = single_blocks.saturating_sub(1);
             is_cut || binlog.free_prepared()
         };
-        let prepared = if !binlog.storage.has(&prepared.name) {
+        let prepared = if !binlog.storage.has(&prepared.name).unwrap_or(true) {
             // Another one takes its room.
             prepared.file.set_len(0).ok();
             let name = binlog.tail().upkeep.next_name();

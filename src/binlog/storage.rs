@@ -27,11 +27,6 @@ pub trait Source: Send + Sync {
     fn list(&self) -> io::Result<Vec<String>>;
     /// Opens an existing file, to read it. Others may own it.
     fn open_to_read(&self, name: &str) -> io::Result<Arc<dyn File>>;
-    /// Whether there is a file of this name, if that is known.
-    fn has(&self, name: &str) -> bool {
-        let is_missing = |error: io::Error| error.kind() == io::ErrorKind::NotFound;
-        !self.open_to_read(name).is_err_and(is_missing)
-    }
     /// Whether another machine could take the directory over while we use it: see
     /// `lease`. Then we append nothing to another server's segment.
     fn is_shared(&self) -> bool {
@@ -49,6 +44,8 @@ pub trait Storage: Source {
     /// Creates an empty file. It will be written in place: blocks allocated to
     /// it are the blocks that it will use. An error if the name is taken.
     fn create(&self, name: &str) -> io::Result<Arc<dyn File>>;
+    /// Whether there is a file of this name.
+    fn has(&self, name: &str) -> io::Result<bool>;
     /// Renames a file, atomically. An error if the new name is taken, or if the contents
     /// of this file may not be replaced under that name.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;

@@ -533,6 +533,10 @@ impl Storage for Disk {
         Ok(self.handle(&mut state, file))
     }
 
+    fn has(&self, name: &str) -> io::Result<bool> {
+        Ok(self.begin("has")?.names.contains_key(name))
+    }
+
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         let mut state = self.begin("rename")?;
         state.must_be_whole(from)?;

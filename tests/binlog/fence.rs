@@ -134,6 +134,10 @@ impl Storage for Machine {
         self.file(name, file)
     }
 
+    fn has(&self, name: &str) -> io::Result<bool> {
+        self.shared.disk.has(&self.own_name(name))
+    }
+
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         self.check_lock()?;
         if from.starts_with("segment") && from == self.own_name(from) {

@@ -473,7 +473,7 @@ fn before(disk: &Disk, kind: &'static str) {
                 Fault::Kills => kills = true,
             }
         }
-        let reads = ["list", "open", "read", "forget", "unshare"].contains(&kind);
+        let reads = ["list", "open", "has", "read", "forget", "unshare"].contains(&kind);
         if let Some(kind) = world.for_good.filter(|_| !reads) {
             disk.fail_at(operation, kind);
         }
@@ -511,6 +511,10 @@ impl Storage for Drive {
     fn create(&self, name: &str) -> io::Result<Arc<dyn File>> {
         self.check_lock()?;
         self.disk.create(name)
+    }
+
+    fn has(&self, name: &str) -> io::Result<bool> {
+        self.disk.has(name)
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
