@@ -36,7 +36,7 @@ use super::error::{Error, is_full};
 use super::format::{FRAME_LEN, HEADER_LEN, Header, Place, Record, prepared_slot, segment_name};
 use super::import::taken_bytes;
 use super::storage::Storage;
-use super::tail::{BLOCK, Prepared, Tail, Work};
+use super::tail::{BLOCK, LEFT_BY_PUT, Prepared, Tail, Work};
 use super::{Binlog, Event, Failed, Jobs, locked};
 use crate::protocol::JobId;
 use crate::sync::{Ordering, random};
@@ -242,14 +242,6 @@ impl Binlog {
                     drop(tail);
                     self.recycle_or_remove(number, is_kept)
                 }
-                Work::Remove => {
-                    let surplus = tail.prepared.pop();
-                    drop(tail);
-                    surplus
-                        .into_iter()
-                        .for_each(|prepared| self.remove(prepared.name));
-                    Ok(None)
-                }
                 Work::Resize(index) => {
                     let mut prepared = tail.prepared.swap_remove(index);
                     drop(tail);
@@ -425,7 +417,8 @@ pub(super) struct Adopted {
     pub last_slot: usize,
 }
 
-/// Adopts prepared segments. One may have been made only in part.
+/// Adopts prepared segments, as many as a server ever has: somebody may have put more of them
+/// there. One may have been made only in part.
 pub(super) fn adopt(storage: &dyn Storage) -> Result<Adopted, Error> {
     let names = storage.list().map_err(Error::on("list", "the files"))?;
     let mut adopted = Adopted::default();
@@ -434,7 +427,11 @@ pub(super) fn adopt(storage: &dyn Storage) -> Result<Adopted, Error> {
             continue;
         };
         adopted.last_slot = adopted.last_slot.max(slot);
-        match reuse(storage, &name, true) {
+        let reused = match adopted.prepared.len() {
+            0..=LEFT_BY_PUT => reuse(storage, &name, true),
+            _ => remove_unneeded(storage, &name),
+        };
+        match reused {
             Ok(reused) => adopted.prepared.extend(reused),
             Err(error) => adopted.left.push(error),
         }
@@ -471,11 +468,13 @@ fn reuse(storage: &dyn Storage, name: &str, is_adopted: bool) -> Result<Option<P
     match reuse() {
         Ok(prepared) if prepared.len > 0 => Ok(Some(prepared)),
         Err(error) if !is_full(&error) => Err(Error::on("prepare", name)(error)),
-        Ok(_) | Err(_) => {
-            let removed = storage.remove(name);
-            removed.map(|()| None).map_err(Error::on("remove", name))
-        }
+        Ok(_) | Err(_) => remove_unneeded(storage, name),
     }
+}
+
+fn remove_unneeded(storage: &dyn Storage, name: &str) -> Result<Option<Prepared>, Error> {
+    let removed = storage.remove(name);
+    removed.map(|()| None).map_err(Error::on("remove", name))
 }
 
 /// Makes a change. If the disk has no room for it, tries again as long as `free_prepared`

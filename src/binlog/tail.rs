@@ -142,8 +142,6 @@ pub(super) enum Step {
 pub(super) enum Work {
     /// Make the oldest obsolete segment a prepared one, or remove it.
     Obsolete { is_kept: bool },
-    /// Remove the last prepared segment.
-    Remove,
     /// Give a prepared segment its full length.
     Resize(usize),
     /// Prepare another segment.
@@ -620,7 +618,6 @@ impl Tail {
         }
         let others = (0..count).filter(|&index| self.prepared[index].len != self.segment_len);
         match others.max_by_key(|&index| self.prepared[index].len) {
-            _ if count > LEFT_BY_PUT + 1 => Some(Work::Remove),
             _ if is_new => None,
             Some(index) => Some(Work::Resize(index)),
             None if count < LEFT_BY_PUT + usize::from(is_wanted) => Some(Work::Prepare),
@@ -873,7 +870,6 @@ mod tests {
         while let Some(work) = tail.next_work(tail.end) {
             match work {
                 Work::Obsolete { .. } => drop(tail.obsolete.pop_front()),
-                Work::Remove => drop(tail.prepared.pop()),
                 Work::Resize(index) => tail.prepared[index].len = BLOCK,
                 Work::Prepare => tail.prepared.push(prepared(BLOCK)),
             }
@@ -893,7 +889,6 @@ mod tests {
         let mut waited_for = tail(&[BLOCK; 2]);
         waited_for.waiting = 1;
         assert_eq!(works(&mut waited_for), [Work::Prepare]);
-        assert_eq!(works(&mut tail(&[BLOCK; 4])), [Work::Remove]);
     }
 
     /// Others than the ones of a full length are left by a start with another `-s`, and on a

@@ -290,3 +290,21 @@ fn a_file_with_another_name_is_not_used_again() {
     assert_eq!(disk.contents("backup.2"), backup);
     assert_eq!(Server::open(&disk).jobs, server.jobs);
 }
+
+/// Somebody may have put more of them there.
+#[test]
+fn a_start_keeps_at_most_three_prepared_segments() {
+    let disk = Disk::default();
+    let mut server = Server::open(&disk);
+    assert!(server.put(100, &mut Random::new(1)) && server.commit());
+    disk.put("segment.spare7", &[1; SIZE as usize]);
+    disk.put("segment.spare8", &[1; SIZE as usize]);
+    drop(server);
+    assert_eq!(Server::open(&disk).jobs.len(), 1);
+    let names = disk.names();
+    assert_eq!(
+        names.iter().filter(|name| name.contains("spare")).count(),
+        3,
+        "{names:?}"
+    );
+}
