@@ -606,7 +606,8 @@ impl Writer {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Opened, Options, ready_job};
+    use super::super::recovery::recover;
+    use super::super::{Opened, lock, ready_job};
     use super::*;
     use crate::engine::{Change, StoredJob};
     use crate::protocol::JobId;
@@ -619,15 +620,11 @@ mod tests {
     /// A log of short segments with one job.
     fn log(sync: SyncMode) -> (tempfile::TempDir, Arc<Binlog>, BTreeMap<JobId, StoredJob>) {
         let directory = tempfile::tempdir().unwrap();
-        let options = Options {
-            dir: directory.path().into(),
-            sync,
-            segment_size: BLOCK,
-            wait: false,
-        };
         let job = ready_job(JobId(1), b"");
         let jobs = BTreeMap::from([(JobId(1), job)]);
-        let Opened { binlog, .. } = Binlog::open(&options, &mut BTreeMap::new()).unwrap();
+        let (storage, _) = lock(directory.path(), false).unwrap();
+        let opened = recover(storage, sync, BLOCK, &mut BTreeMap::new());
+        let Opened { binlog, .. } = opened.unwrap();
         binlog.append(&[Change::Put(JobId(1))], &jobs);
         (directory, binlog, jobs)
     }

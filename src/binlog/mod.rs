@@ -374,19 +374,6 @@ pub struct Binlog {
 }
 
 impl Binlog {
-    /// Locks a directory and reads what it holds.
-    ///
-    /// Its jobs are added to `jobs`, which must be empty. If beanstalkd wrote
-    /// the directory, its jobs are taken over. Everything is read and checked
-    /// before any segment is changed. So if something is wrong, all segments stay
-    /// as they are. (Some of the jobs may be in `jobs` then.)
-    pub fn open(options: &Options, jobs: &mut dyn Jobs) -> Result<Opened, Error> {
-        let (storage, notices) = lock(&options.dir, options.wait)?;
-        let mut opened = recovery::recover(storage, options.sync, options.segment_size, jobs)?;
-        opened.notices.splice(..0, notices);
-        Ok(opened)
-    }
-
     /// Whether there is room for a put of this length (see [`max_put_len`]). If
     /// so, the put may be executed and appended under the same hold of the
     /// server's lock. If not, call [`make_room`](Self::make_room) without that

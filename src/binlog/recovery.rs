@@ -32,7 +32,11 @@ use std::sync::Arc;
 /// Where there is little room, a segment takes this fraction (1/8) of it.
 const ROOM_PART: u64 = 8;
 
-/// Opens the binlog in any storage, as [`Binlog::open`] does in a directory.
+/// Opens the binlog in a storage that is [locked](super::lock), or begins one.
+///
+/// Its jobs are added to `jobs`, which must be empty. If beanstalkd wrote the directory, its
+/// jobs are taken over. Everything is read and checked before any segment is changed. So if
+/// something is wrong, all segments stay as they are. (Some of the jobs may be in `jobs` then.)
 pub fn recover(
     storage: Arc<dyn Storage>,
     sync: SyncMode,

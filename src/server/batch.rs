@@ -240,7 +240,8 @@ impl Batch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::binlog::{Binlog, Options, SyncMode};
+    use crate::binlog::recovery::recover;
+    use crate::binlog::{Binlog, SyncMode, lock};
     use crate::engine::{Config, Engine, Peer, Shift};
     use crate::protocol::command::{Ask, Rest};
     use crate::protocol::{Framer, Seconds};
@@ -249,18 +250,13 @@ mod tests {
 
     /// What is in this directory, in a binlog of short segments.
     fn open(directory: &tempfile::TempDir, now: Time) -> (Engine, Arc<Binlog>) {
-        let options = Options {
-            dir: directory.path().into(),
-            sync: SyncMode::Never,
-            segment_size: 4096,
-            wait: false,
-        };
         let config = Config {
             keeps_changes: true,
             ..Config::new(100)
         };
         let mut engine = Engine::new(config, now);
-        let opened = Binlog::open(&options, &mut engine).unwrap();
+        let (storage, _) = lock(directory.path(), false).unwrap();
+        let opened = recover(storage, SyncMode::Never, 4096, &mut engine).unwrap();
         (engine, opened.binlog)
     }
 

@@ -1,7 +1,8 @@
 //! The directory of the binlog: which server may have it, and what waits for
 //! it.
 
-use beanpole::binlog::{Binlog, Options, SyncMode};
+use beanpole::binlog::recovery::recover;
+use beanpole::binlog::{SyncMode, lock};
 use beanpole::engine::{Change, JobFields, StoredJob, StoredState, Time};
 use beanpole::protocol::{Body, JobId, Seconds, TubeName};
 use nix::errno::Errno;
@@ -378,15 +379,10 @@ fn a_clock_that_is_behind_is_reported_and_makes_no_delay_longer() {
         options: None,
         body: Body::new(b"job"),
     };
-    let options = Options {
-        dir: directory.path().to_owned(),
-        sync: SyncMode::Never,
-        segment_size: Options::SEGMENT_SIZE,
-        wait: false,
-    };
     let jobs = BTreeMap::from([(JobId(1), job)]);
-    let opened =
-        Binlog::open(&options, &mut BTreeMap::new()).unwrap_or_else(|error| panic!("{error}"));
+    let (storage, _) = lock(directory.path(), false).unwrap_or_else(|error| panic!("{error}"));
+    let opened = recover(storage, SyncMode::Never, 4096, &mut BTreeMap::new());
+    let opened = opened.unwrap_or_else(|error| panic!("{error}"));
     opened.binlog.append(&[Change::Put(JobId(1))], &jobs);
     opened.binlog.close().expect("it is kept");
     drop(opened);

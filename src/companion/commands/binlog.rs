@@ -9,7 +9,8 @@ use crate::inspection::{Finding, Inspection};
 use crate::text::json::{self, Json, json};
 use crate::text::{Output, complain, counted, listed, print, shell_word};
 use beanpole::binlog::import::{self, their_name};
-use beanpole::binlog::{Binlog as Log, Error, Options, Record, SyncMode};
+use beanpole::binlog::recovery::recover;
+use beanpole::binlog::{Error, Options, Record, SyncMode, lock};
 use beanpole::engine::{JobFields, StoredJob, StoredPause, StoredState};
 use beanpole::protocol::jobs::COUNTERS;
 use beanpole::protocol::{Body, JobId, Seconds, TubeName};
@@ -350,17 +351,13 @@ fn save(inspection: &Inspection, new: &Path, write: Saving) -> Outcome {
 
 /// Writes the jobs for our own server.
 fn repair(inspection: &Inspection, live: Live, new: &Path) -> Outcome<usize> {
-    let options = Options {
-        dir: new.into(),
-        sync: SyncMode::Never,
-        segment_size: Options::SEGMENT_SIZE,
-        wait: false,
-    };
     let failed = |error: Error| {
         let text = plain(error);
         Failure::Refused(text.replace("the binlog directory", &new.display().to_string()))
     };
-    let opened = Log::open(&options, &mut BTreeMap::new()).map_err(failed)?;
+    let (storage, _) = lock(new, false).map_err(failed)?;
+    let (len, none) = (Options::SEGMENT_SIZE, &mut BTreeMap::new());
+    let opened = recover(storage, SyncMode::Never, len, none).map_err(failed)?;
     // A server must not give an id twice, even if its job is deleted.
     let next = inspection.next_id().0.max(live.highest.saturating_add(1));
     let count = live.there().count();

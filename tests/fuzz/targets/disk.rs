@@ -3,7 +3,8 @@
 //! An error must leave everything as it was. A directory that could be opened
 //! can be opened again, with the same jobs. Inspecting it changes nothing.
 
-use beanpole::binlog::{Binlog, Options, SyncMode};
+use beanpole::binlog::recovery;
+use beanpole::binlog::{SyncMode, lock};
 use beanpole::engine::StoredJob;
 use beanpole::protocol::JobId;
 use companion::inspection::Inspection;
@@ -65,14 +66,10 @@ fn check(path: &Path) {
 }
 
 fn recover(path: &Path) -> Result<(Jobs, JobId), String> {
-    let options = Options {
-        dir: path.to_path_buf(),
-        sync: SyncMode::Never,
-        segment_size: 4096,
-        wait: false,
-    };
     let mut jobs = Jobs::new();
-    let opened = Binlog::open(&options, &mut jobs).map_err(|error| error.to_string())?;
+    let (storage, _) = lock(path, false).map_err(|error| error.to_string())?;
+    let opened = recovery::recover(storage, SyncMode::Never, 4096, &mut jobs);
+    let opened = opened.map_err(|error| error.to_string())?;
     opened
         .binlog
         .close()
