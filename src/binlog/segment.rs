@@ -87,11 +87,6 @@ impl Found {
         segment_name(self.number)
     }
 
-    /// A window for reading it piece by piece.
-    fn window(&self) -> Result<Window, Error> {
-        Window::open(&*self.storage, &self.name())
-    }
-
     /// Its header; an error if that is damaged.
     pub fn sound_header(&self) -> Result<Header, Error> {
         self.header.map_err(|flaw| self.damaged(0, flaw))
@@ -100,34 +95,6 @@ impl Found {
     /// The error that says what is wrong with it, and where.
     pub(super) fn damaged(&self, offset: u64, flaw: impl Into<String>) -> Error {
         Error::damaged(&self.name(), offset, flaw.into())
-    }
-
-    /// The offset of the first frame at or after `from` that is valid in its
-    /// place and that `is_wanted` accepts.
-    fn find_frame(
-        &self,
-        from: u64,
-        is_wanted: impl Fn(&Frame, u64) -> bool,
-    ) -> Result<Option<u64>, Error> {
-        let mut window = self.window()?;
-        // A frame may begin in one part and end in the next.
-        for start in (from..self.len).step_by(CHUNK + 1 - FRAME_LEN as usize) {
-            let bytes = window.at(start, CHUNK)?;
-            if !is_all_zeros(bytes) {
-                for (offset, bytes) in (start..).zip(bytes.windows(FRAME_LEN as usize)) {
-                    // Most offsets have no frame, and the checksum takes
-                    // longest.
-                    if bytes[..4] != [0; 4]
-                        && let Some(frame) = bytes.first_chunk().and_then(Frame::read)
-                        && is_wanted(&frame, offset)
-                        && frame.belongs_to(self.place(offset))
-                    {
-                        return Ok(Some(offset));
-                    }
-                }
-            }
-        }
-        Ok(None)
     }
 }
 
@@ -226,7 +193,7 @@ impl<'a> Reader<'a> {
     pub fn new(found: &'a Found, offset: u64, end: Option<u64>) -> Result<Reader<'a>, Error> {
         Ok(Reader {
             found,
-            window: found.window()?,
+            window: Window::open(&*found.storage, &found.name())?,
             offset,
             synced: 0,
             later: offset + 1,
@@ -271,9 +238,36 @@ impl<'a> Reader<'a> {
     /// are left out. Returns false if no frame follows.
     pub fn resume(&mut self) -> Result<(u64, bool), Error> {
         let end = self.end.unwrap_or(u64::MAX).min(self.found.len);
-        let next = self.found.find_frame(self.later, |_, at| at < end)?;
+        let next = self.find_frame(self.later, |_, at| at < end)?;
         let from = std::mem::replace(&mut self.offset, next.unwrap_or(end));
         Ok((self.offset.saturating_sub(from), next.is_some()))
+    }
+
+    /// The offset of the first frame at or after `from` that is valid in its
+    /// place and that `is_wanted` accepts.
+    fn find_frame(
+        &mut self,
+        from: u64,
+        is_wanted: impl Fn(&Frame, u64) -> bool,
+    ) -> Result<Option<u64>, Error> {
+        // A frame may begin in one part and end in the next.
+        for start in (from..self.found.len).step_by(CHUNK + 1 - FRAME_LEN as usize) {
+            let bytes = self.window.at(start, CHUNK)?;
+            if !is_all_zeros(bytes) {
+                for (offset, bytes) in (start..).zip(bytes.windows(FRAME_LEN as usize)) {
+                    // Most offsets have no frame, and the checksum takes
+                    // longest.
+                    if bytes[..4] != [0; 4]
+                        && let Some(frame) = bytes.first_chunk().and_then(Frame::read)
+                        && is_wanted(&frame, offset)
+                        && frame.belongs_to(self.found.place(offset))
+                    {
+                        return Ok(Some(offset));
+                    }
+                }
+            }
+        }
+        Ok(None)
     }
 
     /// Whether the file ends within what was begun at `offset`.
@@ -302,30 +296,24 @@ impl<'a> Reader<'a> {
         if self.frame()?.is_some_and(|frame| frame.is_continued()) {
             return Ok(End::Continued);
         }
-        let Some(last) = self.window.last_set_byte(offset)? else {
-            return Ok(End::Whole);
-        };
         let says_synced = |frame: &Frame, at| frame.synced(at) > offset;
         // Asked before the checksum, which takes longest: most bytes do not pass.
         let is_plausible =
             |frame: &Frame, at| says_synced(frame, at) || at + u64::from(frame.len) <= found.len;
-        let Some(first) = found.find_frame(offset, is_plausible)? else {
-            // If the records end with zeros, what follows is left from an earlier use of
-            // the file.
-            let ends = self.window.at(offset, FRAME_LEN as usize)?;
-            return Ok(if is_all_zeros(ends) {
-                End::Whole
-            } else {
-                End::Torn(last + 1 - offset)
-            });
-        };
-        match found.find_frame(self.later.max(first), says_synced)? {
-            Some(_) => {
-                let flaw =
-                    "there is no valid record here, though a later record says that one was synced";
-                Err(found.damaged(offset, flaw))
-            }
-            None => Ok(End::Torn(last + 1 - offset)),
+        let first = self.find_frame(offset, is_plausible)?;
+        if let Some(first) = first
+            && let Some(_) = self.find_frame(self.later.max(first), says_synced)?
+        {
+            let flaw =
+                "there is no valid record here, though a later record says that one was synced";
+            return Err(found.damaged(offset, flaw));
         }
+        // If the records end with zeros and no frame follows, what does is left from an earlier
+        // use of the file.
+        if first.is_none() && is_all_zeros(self.window.at(offset, FRAME_LEN as usize)?) {
+            return Ok(End::Whole);
+        }
+        let last = self.window.last_set_byte(offset)?;
+        Ok(End::Torn(last.map_or(0, |last| last + 1 - offset)))
     }
 }
