@@ -27,9 +27,9 @@
 //!
 //! **What fails here stops puts, and nothing else**, whether the disk is full or broken:
 //! no change that was acknowledged is in a prepared segment, and no obsolete segment is
-//! needed. So if one of these files cannot be created, written or synced, or their names
-//! cannot be, `no_room` says why, each put tries again, and clients can still work off
-//! their jobs. Where changes are at stake, in a segment or in the name of one that
+//! needed. So if one of these files cannot be created, written or synced, or the new name of
+//! an obsolete one cannot be, `no_room` says why, each put tries again, and clients can still
+//! work off their jobs. Where changes are at stake, in a segment or in the name of one that
 //! begins, the same error is the end of the log (`log`).
 
 use super::error::{Error, is_full};
