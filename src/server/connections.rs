@@ -14,7 +14,7 @@
 
 use super::LOOKS_EVERY;
 use super::outbox::Client;
-use super::shared::{Guarded, SLICE_STEPS, Shared};
+use super::shared::{Guarded, Shared};
 use super::stream::Stream;
 use super::system::CLOSING;
 use crate::engine::{ConnectionId, Time};
@@ -115,15 +115,10 @@ impl Shared {
 
     /// Ends the waiting of clients that have hung up.
     pub fn end_waits_of_hung_up(&self) {
-        let mut closed = self.hangups_in_reserve.take().into_iter().map(ConnectionId);
-        // One that watches very many tubes is in a queue of each.
-        let mut slice = |state: &mut Guarded, _| {
-            closed.by_ref().all(|id| {
-                state.engine.half_close(id);
-                state.engine.effects.steps < SLICE_STEPS
-            })
-        };
-        while !self.with_lock_last(&mut slice) {}
+        for id in self.hangups_in_reserve.take().into_iter().map(ConnectionId) {
+            // One that watches very many tubes is in a queue of each.
+            self.with_lock(|state, _| state.engine.half_close(id));
+        }
     }
 
     /// Shuts the socket of a client, for another one. Its own worker finds the end of the
