@@ -62,16 +62,23 @@ impl Stream {
         sys::hold_unsent(self.0.as_fd(), bytes);
     }
 
-    /// Waits until something can be written, or until this time is over. Returns
-    /// false if it is over; otherwise something can be written, the connection has
-    /// ended, or a signal has interrupted this.
-    pub fn await_writable(&self, time: Option<Duration>) -> io::Result<bool> {
+    /// Waits until something can be written or, if this is wanted, read, or until this time is
+    /// over. Returns false if it is over; otherwise one of these can be done, the
+    /// connection has ended, or a signal has interrupted this.
+    pub fn await_writable(&self, or_input: bool, time: Option<Duration>) -> io::Result<bool> {
         let longest = PollTimeout::MAX;
         let time = time.map(|time| PollTimeout::try_from(time).unwrap_or(longest));
-        match self.poll(PollFlags::POLLOUT, time.unwrap_or(PollTimeout::NONE)) {
+        let mut events = PollFlags::POLLOUT;
+        events.set(PollFlags::POLLIN, or_input);
+        match self.poll(events, time.unwrap_or(PollTimeout::NONE)) {
             Err(Errno::EINTR) => Ok(true),
             is_ready => Ok(is_ready?),
         }
+    }
+
+    /// Whether a read would not wait.
+    pub fn has_input(&self) -> bool {
+        self.poll(PollFlags::POLLIN, PollTimeout::ZERO) == Ok(true)
     }
 
     /// Whether the peer has closed, and not only half-closed: a write fails.
@@ -173,14 +180,14 @@ mod tests {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         let stream = Stream(ours.into());
         let wait = Some(Duration::from_millis(1));
-        assert!(stream.await_writable(wait).unwrap());
+        assert!(stream.await_writable(false, wait).unwrap());
         let mut sent = 0;
         while let more @ 1.. = stream.try_write(&[IoSlice::new(&[b'x'; 1000])]).unwrap() {
             sent += more;
         }
-        assert!(!stream.await_writable(wait).unwrap());
+        assert!(!stream.await_writable(false, wait).unwrap());
         theirs.read_exact(&mut vec![0; sent]).unwrap();
-        assert!(stream.await_writable(None).unwrap());
+        assert!(stream.await_writable(false, None).unwrap());
     }
 
     #[test]

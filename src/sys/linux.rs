@@ -33,15 +33,13 @@ pub fn free_memory() -> Option<u64> {
 }
 
 /// Makes the kernel take nothing more to send when it holds this many bytes for the peer of a
-/// Unix socket, which perhaps does not read. (The buffer becomes twice as long as it is told. It
-/// is never so short that it does not take some dozens of short replies, of which each takes
-/// most of a kilobyte: clients send so many puts before they read, and would be stuck.)
+/// Unix socket, which perhaps does not read. (The buffer becomes twice as long as it is told.)
 /// A TCP socket with a short buffer would wait for answers that its peer's system delays. So
 /// there only what is not sent yet is bounded: these bytes, and 16 KiB at most, beside what is
 /// sent at once.
 pub fn hold_unsent(socket: BorrowedFd<'_>, bytes: usize) {
     if setsockopt(&socket, MostUnsent, &bytes.min(16 << 10)).is_err() {
-        setsockopt(&socket, sockopt::SndBuf, &(bytes.max(40 << 10) / 2)).ok();
+        setsockopt(&socket, sockopt::SndBuf, &(bytes / 2)).ok();
     }
 }
 

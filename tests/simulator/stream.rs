@@ -58,6 +58,10 @@ impl State {
     fn unread(&self) -> usize {
         self.answered.len() - self.read
     }
+
+    fn has_input(&self) -> bool {
+        !self.asked.is_empty() || self.is_over
+    }
 }
 
 impl Stream {
@@ -81,7 +85,7 @@ impl Stream {
         let mut state = self.0.state();
         state.reader = threads::current();
         let timeout = state.read_timeout.unwrap_or(Duration::MAX);
-        let is_silent = |state: &mut State| state.asked.is_empty() && !state.is_over;
+        let is_silent = |state: &mut State| !state.has_input();
         let changed = &self.0.changed;
         let waited = changed.wait_timeout_while(state, timeout, is_silent);
         let (mut state, waited) = waited.expect("no thread panics");
@@ -110,15 +114,21 @@ impl Stream {
         Ok(count)
     }
 
-    pub fn await_writable(&self, time: Option<Duration>) -> io::Result<bool> {
+    pub fn await_writable(&self, or_input: bool, time: Option<Duration>) -> io::Result<bool> {
         world::takes_long();
         let state = self.0.state();
         let room = self.0.room;
-        let is_full =
-            |state: &mut State| state.unread() >= room && !state.is_left && !state.is_closed;
+        let is_full = |state: &mut State| {
+            let is_open = !state.is_left && !state.is_closed;
+            state.unread() >= room && is_open && !(or_input && state.has_input())
+        };
         let time = time.unwrap_or(Duration::MAX);
         let waited = self.0.changed.wait_timeout_while(state, time, is_full);
         Ok(!waited.expect("no thread panics").1.timed_out())
+    }
+
+    pub fn has_input(&self) -> bool {
+        self.0.state().has_input()
     }
 
     pub fn has_sent_all(&self) -> bool {
