@@ -204,12 +204,8 @@ impl Client {
     pub fn start_flush(self: &Arc<Self>, most: &dyn Fn() -> usize) -> io::Result<usize> {
         self.commit();
         let mut outbox = self.outbox();
-        let may_read = if outbox.waiting.is_empty() {
-            outbox.ready.is_empty()
-        } else {
-            outbox.find_space(&self.stream)
-        };
-        if may_read {
+        let fits = outbox.waiting.is_empty() || outbox.find_space(&self.stream);
+        if outbox.ready.is_empty() && fits {
             outbox.worker = WorkerState::Reading;
             return Ok(0);
         }
@@ -837,6 +833,29 @@ mod tests {
         client.stop();
         assert!(client.await_answer().unwrap());
         assert_eq!(received(client, theirs), "TIMED_OUT\r\n");
+    }
+
+    /// Another thread sends no long body, not even its end.
+    #[test]
+    fn what_a_slow_client_has_not_taken_is_sent_before_the_worker_reads_and_waits() {
+        let (client, mut theirs) = client();
+        let long = Reply::Found(JobId(1), Body::new(&[b'x'; 60_000]));
+        client.post(&mut vec![long], None);
+        let mut outbox = client.outbox();
+        outbox.ready.sent = outbox.ready.left() - 3;
+        drop(outbox);
+        client.post(&mut vec![INSERTED], LSN);
+        thread::scope(|threads| {
+            threads.spawn(|| {
+                while client.outbox().worker == WorkerState::Active {
+                    thread::yield_now();
+                }
+                client.durable(Ok(Lsn::START));
+            });
+            client.start_flush(&|| SEND_BYTES).unwrap();
+        });
+        theirs.set_nonblocking(true).unwrap();
+        assert_eq!(receive(&mut theirs, 15), "x\r\nINSERTED 1\r\n");
     }
 
     #[test]
