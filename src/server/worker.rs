@@ -92,16 +92,7 @@ impl<'a> Worker<'a> {
             if self.batch.is_empty() {
                 // Only now, so that all replies to commands that came together
                 // share one write.
-                let has_memory = || self.shared.has_memory();
-                let most = || {
-                    if has_memory() {
-                        SEND_BYTES
-                    } else {
-                        CAPACITY_KEPT
-                    }
-                };
-                self.in_outbox = self.client.start_flush(&most)?;
-                self.count_memory();
+                self.start_flush()?;
                 if self.shared.is_stopping() || !self.read()? {
                     return Ok(());
                 }
@@ -109,6 +100,21 @@ impl<'a> Worker<'a> {
                 return Ok(());
             }
         }
+    }
+
+    /// Sends what is ready. What the client does not take may stay, if more can be read.
+    fn start_flush(&mut self) -> io::Result<()> {
+        let shared = self.shared;
+        let most = || {
+            if shared.has_memory() {
+                SEND_BYTES
+            } else {
+                CAPACITY_KEPT
+            }
+        };
+        self.in_outbox = self.client.start_flush(&most)?;
+        self.count_memory();
+        Ok(())
     }
 
     /// Takes complete requests out of the input, until one may have to wait.
@@ -229,7 +235,7 @@ impl<'a> Worker<'a> {
                 let leavers = shared.leavers(Some(self.client));
                 if !leavers.is_empty() {
                     // What is executed so far does not wait with it.
-                    self.client.flush()?;
+                    self.start_flush()?;
                     shared.await_leavers(leavers);
                 }
                 Ok(true)
@@ -477,6 +483,31 @@ mod tests {
             worker.client.stream.close();
             let replies = client.join().unwrap().unwrap();
             assert_eq!(replies.matches("INSERTED").count(), 1000);
+        });
+    }
+
+    #[test]
+    fn a_client_that_has_not_read_its_replies_yet_may_ask_while_another_one_leaves() {
+        let pair = UnixStream::pair().unwrap();
+        with_memory(Some(100 * WIDE), pair, |mut worker, mut theirs| {
+            let (leaver, gone) = UnixStream::pair().unwrap();
+            let _leaver = worker.shared.connect(Stream(leaver.into())).ok();
+            drop(gone);
+            let put = format!("put 0 0 60 2000\r\n{}\r\n", "x".repeat(2000));
+            let commands = put.repeat(300) + "stats-tube default\r\n" + &put.repeat(300);
+            // Otherwise it would be stuck for ever.
+            theirs.set_write_timeout(Some(Duration::from_secs(60))).ok();
+            let client = thread::spawn(move || {
+                let sent = theirs.write_all(commands.as_bytes());
+                theirs.shutdown(Shutdown::Write).unwrap();
+                let mut replies = String::new();
+                theirs.read_to_string(&mut replies).unwrap();
+                sent.map(|()| replies)
+            });
+            worker.run().unwrap();
+            worker.client.stream.close();
+            let replies = client.join().unwrap().unwrap();
+            assert_eq!(replies.matches("INSERTED").count(), 600);
         });
     }
 
