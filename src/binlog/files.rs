@@ -27,9 +27,9 @@
 //!
 //! **What fails here stops puts, and nothing else**, whether the disk is full or broken:
 //! no change that was acknowledged is in a prepared segment, and no obsolete segment is
-//! needed. So if one of these files cannot be created, written or synced, or the new name of
-//! an obsolete one cannot be, `no_room` says why, each put tries again, and clients can still
-//! work off their jobs. Where changes are at stake, in a segment or in the name of one that
+//! needed. So if one of these files cannot be created, written or synced, or their names
+//! cannot be, `no_room` says why, each put tries again, and clients can still work off
+//! their jobs. Where changes are at stake, in a segment or in the name of one that
 //! begins, the same error is the end of the log (`log`).
 
 use super::error::{Error, is_full};
@@ -367,9 +367,8 @@ const MOST_ZEROS: u64 = 64 << 20;
 /// They do not come back, so it gives no more.
 const GIVEN_BACK: u64 = BLOCK;
 
-/// Prepares a segment of this length, or nothing. Up to the length `zeros`, zeros are written.
-/// The name is not synced, since it is no part of the log. (A file system with a journal makes
-/// it durable with the file.)
+/// Prepares a segment of this length, durably, or nothing. Up to the length `zeros`, zeros
+/// are written.
 pub(super) fn prepare(
     storage: &dyn Storage,
     name: String,
@@ -384,7 +383,10 @@ pub(super) fn prepare(
         file,
         is_adopted: false,
     };
-    let done = made.resize(len, zeros);
+    let done = made.resize(len, zeros).and_then(|()| {
+        let synced = storage.sync();
+        synced.map_err(Error::on("prepare", &made.name))
+    });
     // If this fails too, the caller still gets the first error.
     let done = done.inspect_err(|_| drop(storage.remove(&made.name)));
     done.map(|()| made)

@@ -253,7 +253,6 @@ impl Opening<'_> {
         let writer = Writer::new(place, first.file, HEADER_LEN, Lsn::START, None);
         // As at any time, what fails here stops only puts.
         let second = prepare(storage, prepared_name(1), BLOCK, BLOCK);
-        let second = second.and_then(|made| self.sync_names().map(|()| made));
         let adopted = Adopted {
             prepared: second.into_iter().collect(),
             last_slot: 1,

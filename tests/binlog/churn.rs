@@ -5,8 +5,8 @@ use crate::model::{Server, start_with};
 use beanpole::binlog::SyncMode;
 use beanpole::protocol::JobId;
 use std::io::ErrorKind;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 const SIZE: u64 = 64 << 10;
@@ -379,18 +379,4 @@ fn where_replies_wait_for_no_sync_a_new_segment_makes_them_wait_for_one() {
         waited = syncs.load(Ordering::Relaxed) - before;
     }
     assert_eq!(waited, 1);
-}
-
-/// With one of the names as well, slow disks got only half as many files.
-#[test]
-fn a_file_is_prepared_with_one_sync() {
-    let (disk, syncs) = (Disk::default(), Arc::new(Mutex::new(Vec::new())));
-    let mut server = open(&disk, SHORT_SIZE);
-    let noted = syncs.clone();
-    disk.watch(Arc::new(move |_, operation| {
-        let operation = Some(operation).filter(|operation| operation.starts_with("sync"));
-        noted.lock().unwrap().extend(operation);
-    }));
-    assert!(server.put(500, &mut Random::new(1)));
-    assert_eq!(*syncs.lock().unwrap(), ["sync"; 3]);
 }
