@@ -557,7 +557,6 @@ mod tests {
                 threads.spawn(|| {
                     // It arrives only when the worker has looked once, and waits again.
                     await_memory(60_000);
-                    thread::sleep(BUFFER_TIMEOUT);
                     let mut rest = [0; 100];
                     assert!(theirs.read(&mut rest).unwrap() > 0);
                     await_memory(0);
