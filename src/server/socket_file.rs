@@ -191,9 +191,10 @@ fn can_only_root_change(directory: &Path) -> io::Result<bool> {
 
 fn find_group(name: &str) -> io::Result<Gid> {
     match Group::from_name(name) {
+        Ok(Some(group)) => Ok(group.gid),
         // Without a list of groups there are none in it.
-        Err(Errno::ENOENT) | Ok(None) => Err(io::Error::other(format!("no such group: {name}"))),
-        found => Ok(found?.expect("a group").gid),
+        Ok(None) | Err(Errno::ENOENT) => Err(io::Error::other(format!("no such group: {name}"))),
+        Err(errno) => Err(errno.into()),
     }
 }
 

@@ -130,19 +130,27 @@ fn an_end_by_the_clock_is_logged() {
     );
 }
 
-/// Also where there was never a job.
-#[test]
-fn a_full_disk_has_room_for_the_end_of_all_pauses() {
-    let disk = Disk::default();
-    disk.set_capacity(Some(60 * 4096));
-    let mut server = Server::start(&disk, NOON);
+/// Pauses tubes, and puts so many jobs after each pause, until the disk has no room for more.
+/// Returns how many tubes that are.
+fn pause_until_it_is_full(server: &mut Server, puts: usize) -> usize {
     let mut tubes = 0;
     while server.log.make_room(300, &|work| work(&server.engine)) {
         tubes += 1;
         server.say(&format!(
             "watch {tubes:0180}\r\npause-tube {tubes:0180} 9\r\n"
         ));
+        server.say(&format!("put 0 0 60 100\r\n{:0100}\r\n", 0).repeat(puts));
     }
+    tubes
+}
+
+/// Also where there was never a job.
+#[test]
+fn a_full_disk_has_room_for_the_end_of_all_pauses() {
+    let disk = Disk::default();
+    disk.set_capacity(Some(60 * 4096));
+    let mut server = Server::start(&disk, NOON);
+    let tubes = pause_until_it_is_full(&mut server, 0);
     disk.set_capacity(Some(disk.used()));
     for tube in 1..=tubes {
         server.say(&format!("ignore {tube:0180}\r\n"));
@@ -160,14 +168,7 @@ fn a_full_disk_has_room_for_the_end_of_all_pauses_that_a_start_does_not_recover(
         let disk = Disk::default();
         disk.set_capacity(Some(60 * 4096));
         let mut server = Server::start(&disk, NOON);
-        let mut tubes = 0;
-        while server.log.make_room(300, &|work| work(&server.engine)) {
-            tubes += 1;
-            server.say(&format!(
-                "watch {tubes:0180}\r\npause-tube {tubes:0180} 9\r\n"
-            ));
-            server.say(&format!("put 0 0 60 100\r\n{:0100}\r\n", 0).repeat(puts));
-        }
+        let tubes = pause_until_it_is_full(&mut server, puts);
         let jobs = server.engine.job_count();
         assert_eq!(jobs, tubes * puts);
         for _ in 0..2 {
