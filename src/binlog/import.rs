@@ -368,8 +368,8 @@ impl Import {
         }
         let numbers = names.iter().filter_map(|name| segment_number(name));
         Ok(Import {
-            number: numbers.max().unwrap_or(0).saturating_add(1),
             is_done: is_done(names),
+            number: numbers.max().unwrap_or(0).saturating_add(1),
             files,
             theirs,
         })
@@ -450,7 +450,10 @@ impl Import {
             }
         }
         opening.unmark(BEGUN)?;
-        opening.unmark(DONE)
+        opening.unmark(DONE)?;
+        // If the list came back when clients have been served, it would tell an administrator to
+        // take the old files once more.
+        opening.sync_names()
     }
 }
 
