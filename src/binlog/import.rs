@@ -45,6 +45,7 @@ use crate::engine::{JobFields, StoredJob, StoredState, Time};
 use crate::log::counted;
 use crate::protocol::{Body, JobId, Priority, Seconds, TubeName};
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 /// The name of one of beanstalkd's files.
@@ -97,8 +98,7 @@ pub struct TheirFile {
     storage: Arc<dyn Source>,
     /// How long it is, in bytes.
     len: u64,
-    /// `None` if there are only zeros in it, or no byte. beanstalkd leaves such files.
-    layout: Option<Layout>,
+    layout: Layout,
 }
 
 impl TheirFile {
@@ -109,10 +109,11 @@ impl TheirFile {
         let version = field(start, 0).map_or(0, u32::from_ne_bytes);
         let refused = |what| Err(Error::other_format(&name, what, "beanstalkd"));
         let layout = match (version, version.swap_bytes()) {
-            (7, _) => Some(Layout::of(&start[4..])),
+            (7, _) => Layout::of(&start[4..]),
             (5, _) => return refused("of version 5, which this program does not read"),
             (_, 5 | 7) => return refused("of a machine with another byte order"),
-            _ if window.last_set_byte(0)?.is_none() => None,
+            // beanstalkd leaves such files.
+            _ if window.last_set_byte(0)?.is_none() => Layout::Aligned,
             _ => {
                 let flaw = "beanstalkd does not begin a file like this".into();
                 return Err(Error::damaged(&name, 0, flaw));
@@ -223,16 +224,10 @@ impl Theirs {
     /// Reads the next file. Each record is shown before it counts, with its offset and its
     /// job: `None` if the body of the job does not end in CR LF.
     pub fn read(&mut self, file: &TheirFile, show: &mut Show) -> Result<(), Error> {
-        let Some(layout) = file.layout else {
-            return Ok(());
-        };
-        let name = their_name(file.number);
+        let (layout, name) = (file.layout, their_name(file.number));
         let (mut window, mut offset) = (Window::open(&*file.storage, &name)?, 4);
         let flaw = loop {
             let name_len = name_len(window.at(offset, NAME_AT)?);
-            if name_len > TubeName::MAX_LEN {
-                break "no tube's name is that long".to_owned();
-            }
             let len = NAME_AT + name_len + layout as usize;
             let bytes = window.at(offset, len)?;
             if bytes.iter().all(|byte| *byte == 0) {
@@ -246,16 +241,11 @@ impl Theirs {
             }
             let (name, job) = bytes[NAME_AT..].split_at(name_len);
             let (has_body, tube) = (!name.is_empty(), TubeName::parse(name));
-            let Some(job) = Job::decode(job, layout).filter(|job| job.fields.id.0 > 0) else {
+            let job = Job::decode(job, layout);
+            let Some(job) = job.filter(|_| tube.is_some() || !has_body) else {
                 break "this is not a job".to_owned();
             };
             let id = job.fields.id;
-            if id.0 >= NUMBERS / 2 {
-                break "no job has so large an id".to_owned();
-            }
-            if has_body && tube.is_none() {
-                break "no tube has such a name".to_owned();
-            }
             let body_len = if has_body { job.body_len } else { 0 };
             let body = window.at(offset + len as u64, body_len)?;
             if body.len() < body_len {
@@ -390,8 +380,7 @@ impl Import {
         });
         let binlog = begun.map_err(|error| self.undo(opening, error))?;
         (self.files.taken, self.is_done) = (names, true);
-        let files = self.files.new.iter().filter(|file| file.layout.is_some());
-        let (jobs, files) = (self.theirs.jobs.len() as u64, files.count() as u64);
+        let (jobs, files) = (self.theirs.jobs.len() as u64, self.files.new.len() as u64);
         if files > 0 {
             opening.notices.push(format!(
                 "took over {} from {} of beanstalkd, which stay as binlog.N{TAKEN}; in these, jobs that are done from now on come back, and new ones are missing: the way back is `beanpole binlog export7`",
@@ -493,9 +482,10 @@ enum Layout {
 /// Where the tube's name begins in a record.
 const NAME_AT: usize = 4;
 
-/// The length of the tube's name in the record that begins here.
+/// The length of the tube's name in the record that begins here, or a length that no name has.
 fn name_len(record: &[u8]) -> usize {
-    field(record, 0).map_or(0, u32::from_ne_bytes) as usize
+    let len = field(record, 0).map_or(0, u32::from_ne_bytes) as usize;
+    len.min(TubeName::MAX_LEN + 1)
 }
 
 /// The bytes of an integer.
@@ -507,29 +497,22 @@ impl Layout {
     /// The layout of the records that begin like this. Pass the rest of the first
     /// [`HEAD_LEN`] bytes of the file: the first record shows the layout.
     fn of(record: &[u8]) -> Layout {
-        let fits = |layout: Layout| {
-            let job = record
-                .get(NAME_AT..)
-                .and_then(|rest| rest.get(name_len(record)..));
-            let job = job.and_then(|job| Job::decode(job.get(..layout as usize)?, layout));
-            job.is_some_and(|job| job.body_len >= 2 && job.is_likely)
-        };
-        if !fits(Layout::Aligned) && fits(Layout::Packed) {
-            Layout::Packed
-        } else {
-            Layout::Aligned
-        }
+        let job = record.get(NAME_AT + name_len(record)..).unwrap_or_default();
+        let is_job = |layout: &Layout| Job::decode(job, *layout).is_some();
+        let layouts = [Layout::Aligned, Layout::Packed];
+        layouts.into_iter().find(is_job).unwrap_or(Layout::Aligned)
     }
 }
 
 const NANOS_A_SECOND: u64 = 1_000_000_000;
 
+/// The lengths of bodies, with CR LF. beanstalkd takes none above 1 GiB.
+const BODY_LENS: RangeInclusive<u32> = 2..=(1 << 30) + 2;
+
 /// A job as it is in the file.
 struct Job {
     fields: JobFields,
     body_len: usize,
-    /// Whether a client could have asked for these times.
-    is_likely: bool,
 }
 
 impl Job {
@@ -548,17 +531,22 @@ impl Job {
         for (index, counter) in counters.iter_mut().enumerate() {
             *counter = number(at(56, 48) + 4 * index)?;
         }
-        let (delay, ttr) = (time(at(16, 12))?, time(at(24, 20))?);
-        let body_len = i32::try_from(number(at(32, 28))?).ok()?;
+        // Clients ask for whole seconds.
+        let seconds = |offset| {
+            let nanos = time(offset)?;
+            let seconds = Seconds(u32::try_from(nanos / NANOS_A_SECOND).ok()?);
+            (seconds.as_nanos() == nanos).then_some(seconds)
+        };
+        let body_len = number(at(32, 28)).filter(|len| BODY_LENS.contains(len))?;
         let deadline = Time::from_nanos(time(at(48, 40))?);
-        let seconds = |nanos| Seconds(u32::try_from(nanos / NANOS_A_SECOND).unwrap_or(u32::MAX));
-        let is_seconds = |nanos| seconds(nanos).as_nanos() == nanos;
+        let id = u64::from_ne_bytes(field(bytes, 0)?);
+        let is_id = (1..NUMBERS / 2).contains(&id);
         Some(Job {
             fields: JobFields {
-                id: JobId(u64::from_ne_bytes(field(bytes, 0)?)),
+                id: is_id.then_some(JobId(id))?,
                 priority: Priority(number(8)?),
-                delay: seconds(delay),
-                ttr: seconds(ttr).max(Seconds(1)),
+                delay: seconds(at(16, 12))?,
+                ttr: seconds(at(24, 20))?.max(Seconds(1)),
                 created_at: Time::from_nanos(time(at(40, 32))?),
                 state: match bytes.get(at(76, 68))? {
                     0 => StoredState::Deleted { until: deadline },
@@ -570,8 +558,7 @@ impl Job {
                 counters,
                 failed_tries: 0,
             },
-            body_len: usize::try_from(body_len).ok()?,
-            is_likely: is_seconds(ttr) && is_seconds(delay),
+            body_len: body_len as usize,
         })
     }
 }

@@ -396,7 +396,7 @@ fn a_file_with_an_incomplete_job_is_named() {
         ),
         (
             "binlog.4",
-            version_7(&[put(6, b""), becomes(6, DELETED, [0; 5])]),
+            version_7(&[put(6, b"torn\0\0"), becomes(6, DELETED, [0; 5])]),
         ),
     ];
     let disk = disk_with(&files);
@@ -429,7 +429,7 @@ fn a_file_with_bytes_that_are_no_record_is_named() {
     for (file, told) in [
         (
             with(end, &201_i32.to_ne_bytes()),
-            "no tube's name is that long, 4002 bytes from offset 94 on are not read",
+            "this is not a job, 4002 bytes from offset 94 on are not read",
         ),
         (
             with(end, &[&1_i32.to_ne_bytes()[..], b"*"].concat()),
@@ -441,7 +441,7 @@ fn a_file_with_bytes_that_are_no_record_is_named() {
         ),
         (
             version_7(&[put(1, b"one\r\n"), put(1 << 62, b"x\r\n")]),
-            "no job has so large an id, 4002 bytes from offset 94 on are not read",
+            "this is not a job, 4002 bytes from offset 94 on are not read",
         ),
         (
             cut_short,
