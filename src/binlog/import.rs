@@ -137,12 +137,11 @@ pub struct TheirFiles {
     pub taken: Vec<String>,
     /// Why no server starts here.
     pub flaws: Vec<Error>,
-    /// The same: one of them is newer than what was taken over.
-    pub clash: Option<Error>,
 }
 
 impl TheirFiles {
-    /// Finds them, beside a log of ours or none.
+    /// Finds them, beside a log of ours or none. An error if one of them is newer than what was
+    /// taken over.
     pub fn of(
         storage: Arc<dyn Source>,
         names: &[String],
@@ -171,7 +170,7 @@ impl TheirFiles {
                     let is_over = list.lines().all(|line| names.contains(&taken_name(line)));
                     let is_over = is_over && files.taken.is_empty();
                     let way = if is_over { APART } else { AGAIN };
-                    files.clash.get_or_insert(Error::Refused(format!(
+                    return Err(Error::Refused(format!(
                         "{name} was written by beanstalkd after its jobs had been taken over{way}"
                     )));
                 }
@@ -345,8 +344,7 @@ impl Import {
     /// Reads beanstalkd's files, beside a log of ours or none.
     pub fn of(opening: &mut Opening, names: &[String], has_log: bool) -> Result<Import, Error> {
         let mut files = TheirFiles::of(opening.storage.clone(), names, has_log)?;
-        let flaw = files.flaws.drain(..).chain(files.clash.take()).next();
-        flaw.map_or(Ok(()), Err)?;
+        files.flaws.drain(..).next().map_or(Ok(()), Err)?;
         let (mut theirs, mut new) = (Theirs::default(), files.new.iter());
         new.try_for_each(|file| theirs.read(file, &mut |_, _, _| ()))?;
         if has_log {

@@ -59,9 +59,6 @@ impl Finding {
 
 type Tell<'a> = dyn FnMut(Finding) + 'a;
 
-/// What [`Inspection::read`] returns.
-type Read = (Theirs, usize, Option<Error>);
-
 impl Inspection {
     /// Locks a directory and reads which files it has.
     pub fn of(path: &Path) -> Result<Inspection, Error> {
@@ -87,8 +84,9 @@ impl Inspection {
     }
 
     /// Reads everything in order. Returns what beanstalkd's files hold, with bodies if `whole`
-    /// says so; how many files were read; and why their jobs and ours cannot be in one log.
-    pub fn read(&self, whole: bool, tell: &mut Tell) -> Result<Read, Error> {
+    /// says so, and how many files were read. An error if their jobs and ours cannot be in one
+    /// log.
+    pub fn read(&self, whole: bool, tell: &mut Tell) -> Result<(Theirs, usize), Error> {
         let (survey, segments) = (&self.survey, &self.survey.segments);
         refuse(&survey.flaws, tell);
         let obsolete = survey.obsolete.iter().flatten();
@@ -114,9 +112,10 @@ impl Inspection {
                 }
             })?;
         }
-        let may_clash = || theirs.must_be_empty().err().filter(|_| has_log);
-        let clash = files.clash.or_else(may_clash);
-        Ok((theirs, segments.len() + files.new.len(), clash))
+        if has_log {
+            theirs.must_be_empty()?;
+        }
+        Ok((theirs, segments.len() + files.new.len()))
     }
 }
 

@@ -238,7 +238,7 @@ fn the_jobs_of_beanstalkd_are_taken_over_and_their_files_have_a_size() {
 
 /// The old jobs may be done, and the new ones are in neither of the two logs.
 #[test]
-fn repair_refuses_files_that_beanstalkd_has_written_after_a_takeover() {
+fn files_that_beanstalkd_has_written_after_a_takeover_are_refused() {
     let scene = written_by_ours();
     let why = "binlog.2 was written by beanstalkd after its jobs had been taken over, by a server \
         that no client has reached yet; nothing was changed; remove segment.* and takeover*, \
@@ -248,11 +248,13 @@ fn repair_refuses_files_that_beanstalkd_has_written_after_a_takeover() {
         $ beanpole binlog export7 jobs old
         6
         $ mv old/binlog.1 jobs/binlog.2; echo binlog.1 > jobs/takeover.done
-        $ beanpole binlog verify jobs 2>&1
-        {why}
-        damaged: <any> 6 jobs live
-        [1]
-        $ beanpole binlog repair jobs new 2>&1
+        $ cp jobs/segment.1 jobs/segment.9
+        $ beanpole binlog verify jobs
+        segment.2 to segment.8 is missing though jobs in it are needed
+        segment.9 at offset 0: 44 bytes cannot be read: its header is that of another segment
+        ! beanpole binlog: {why}
+        [4]
+        $ rm jobs/segment.9; beanpole binlog repair jobs new 2>&1
         beanpole binlog: {why}
         [4]"
     ));

@@ -85,7 +85,7 @@ fn verify(inspection: &Inspection) -> Outcome {
         counted(live.there().count() as u64, "job"),
     ))?;
     output.sync()?;
-    if !live.is_sound() && live.clash.is_none() {
+    if !live.is_sound() {
         let dir = shell_word(&inspection.path.to_string_lossy());
         complain!("'beanpole binlog repair {dir} NEW' saves what can be read");
     }
@@ -179,8 +179,6 @@ struct Live {
     files: u64,
     /// What is lost or cannot be taken over, a line each.
     losses: Vec<String>,
-    /// Why the jobs of beanstalkd and ours cannot be in one log.
-    clash: Option<Error>,
 }
 
 /// Reads the whole log, and gives each finding to `each`. Bodies are kept only if
@@ -198,9 +196,9 @@ fn read(
             live.note(finding, whole);
         }
     });
-    let (theirs, files, clash) = reading.map_err(refused)?;
+    let (theirs, files) = reading.map_err(refused)?;
     outcome?;
-    (live.files, live.clash) = (files as u64, clash);
+    live.files = files as u64;
     if files == 0 && live.flaws == 0 {
         let path = inspection.path.display();
         let nothing = format!("there is no file of a binlog in {path}");
@@ -211,10 +209,7 @@ fn read(
     let kept = theirs
         .flaws()
         .map(|(number, flaw)| format!("{}: {flaw}", their_name(number)));
-    live.losses = lost
-        .chain(kept)
-        .chain(live.clash.as_ref().map(plain))
-        .collect();
+    live.losses = lost.chain(kept).collect();
     live.highest = live.highest.max(theirs.highest);
     let theirs = theirs.jobs.into_iter();
     live.jobs.extend(theirs.map(|(id, job)| (id, Some(job))));
@@ -308,9 +303,6 @@ type Saving = fn(&Inspection, Live, &Path) -> Outcome<usize>;
 /// reported. Prints how many jobs `write` has written.
 fn save(inspection: &Inspection, new: &Path, write: Saving) -> Outcome {
     let live = read(inspection, true, say)?;
-    if let Some(clash) = &live.clash {
-        return Failure::refused(plain(clash));
-    }
     for loss in &live.losses {
         complain!("{loss}");
     }
