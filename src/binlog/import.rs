@@ -37,6 +37,7 @@
 use super::Binlog;
 use super::error::{AGAIN, APART, Error, is_full};
 use super::format::{NUMBERS, Record, number_in, put_len, segment_number};
+use super::lease::DRAFT;
 use super::live::LiveBytes;
 use super::recovery::Opening;
 use super::segment::{Window, find};
@@ -63,9 +64,6 @@ const TAKEN: &str = ".taken";
 const BEGUN: &str = "takeover";
 /// They count. The file has the names of those that were read.
 pub(super) const DONE: &str = "takeover.done";
-/// What these two are called until they are whole. It is this server's own name, and the next
-/// one removes it like a prepared segment.
-pub(super) const DRAFT: &str = "segment.spare.1";
 
 /// Whether the segments in a directory with these names are copies that do not count.
 pub(super) fn is_unfinished(names: &[String]) -> bool {

@@ -70,7 +70,7 @@ use super::error::{Error, is_full};
 use super::format::{any_slot, prepared_slot, segment_number};
 use super::storage::{File, Source, Storage, again, free};
 use super::{Binlog, Failed, locked};
-use crate::sync::{OnceLock, Ordering, time_since_boot};
+use crate::sync::{Ordering, time_since_boot};
 use crate::sys::{disable_copy_on_write, is_shared, whole_file};
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, FcntlArg, OFlag, fcntl, openat, renameat};
@@ -86,9 +86,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
-/// A file that is created to find out whether files can be created. If it stays, the next
+/// What a file is called until it is whole. It is this server's own name. If it stays, the next
 /// start removes it like the prepared segments of other servers.
-const PROBE: &str = "segment.spare.0";
+pub(super) const DRAFT: &str = "segment.spare.0";
 
 /// The name of the lock's file.
 const LOCK: &str = "lock";
@@ -111,13 +111,20 @@ pub fn lock(path: &Path, wait: bool) -> Result<(Arc<dyn Storage>, Vec<String>), 
         directory.raise_fence().map_err(Error::on("write", LOCK))?;
     }
     let left = directory.remove_prepared()?;
-    let tried = match directory.create(PROBE) {
+    let tried = match directory.create(DRAFT) {
         Err(error) if is_full(&error) => Ok(()),
-        made => made.and_then(|_| directory.remove(PROBE)),
+        made => made.and_then(|_| directory.remove(DRAFT)),
     };
     tried.map_err(Error::on("make or remove", "files"))?;
-    let left = left.iter().map(Error::left_alone).collect();
-    Ok((Arc::new(directory), left))
+    let mut notices: Vec<String> = left.iter().map(Error::left_alone).collect();
+    if let Err(errno) = again(|| fsync(&directory.directory)) {
+        notices.push(format!(
+            "names in {} cannot be synced ({}), so a power cut may lose jobs, or keep the server from starting",
+            path.display(),
+            io::Error::from(errno)
+        ));
+    }
+    Ok((Arc::new(directory), notices))
 }
 
 /// The same, and changes nothing in it.
@@ -149,8 +156,6 @@ pub struct Directory {
     token: Option<Vec<u8>>,
     /// What is appended to the names that are this server's own.
     suffix: String,
-    /// What the operator should know, once a sync has shown that names cannot be synced.
-    cannot_sync: OnceLock<String>,
 }
 
 impl Directory {
@@ -169,7 +174,6 @@ impl Directory {
             path: path.to_owned(),
             token: None,
             suffix: String::new(),
-            cannot_sync: OnceLock::new(),
         })
     }
 
@@ -190,14 +194,12 @@ impl Directory {
     /// Locks the directory itself. Unlike the file `lock`, no user can remove
     /// it. Returns false if another server has it.
     fn lock_itself(&self, wait: bool) -> bool {
-        let locked = if wait {
-            self.directory.lock().map_err(TryLockError::Error)
-        } else {
-            self.directory.try_lock()
-        };
         // Not every file system can lock a directory. The file `lock` is locked in any
         // case. (No signal interrupts this: after each handler the system continues it.)
-        !matches!(locked, Err(TryLockError::WouldBlock))
+        if wait {
+            self.directory.lock().ok();
+        }
+        !matches!(self.directory.try_lock(), Err(TryLockError::WouldBlock))
     }
 
     /// Writes our token into the lock's file.
@@ -217,8 +219,8 @@ impl Directory {
 
     /// Removes files that other servers have prepared for themselves, on this storage or
     /// before the directory was copied here. They were never part of the log. But where
-    /// no segment holds anything, those that show that there was one stay, and recovery
-    /// refuses to start.
+    /// there is no segment, those that show that there was one stay, and recovery refuses to
+    /// start.
     ///
     /// Returns why some of them are still there: they cannot be opened either, so nobody
     /// can make a segment of them.
@@ -228,9 +230,7 @@ impl Directory {
     /// If one cannot be removed, though it can be opened.
     fn remove_prepared(&self) -> Result<Vec<Error>, Error> {
         let names = self.list().map_err(Error::on("list", "the files"))?;
-        // No other file is opened: to close the file `lock` would end the lock.
-        let mut segments = names.iter().filter(|name| segment_number(name).is_some());
-        let has_segment = segments.any(|name| self.begins(name).unwrap_or(true));
+        let has_segment = names.iter().any(|name| segment_number(name).is_some());
         let is_unneeded = |name: &&String| {
             let is_own = !self.is_shared() && prepared_slot(name).is_some();
             !is_own && any_slot(name).is_some_and(|slot| slot == 0 || has_segment)
@@ -246,15 +246,6 @@ impl Directory {
             }
         }
         Ok(left)
-    }
-
-    /// Whether there is anything at the start of a file: any server's segment begins with
-    /// bytes that are not all zeros.
-    fn begins(&self, name: &str) -> io::Result<bool> {
-        let mut start = [0; 4];
-        let file = open_at(&self.directory, name, OFlag::O_RDONLY)?;
-        let len = FileExt::read_at(&file, &mut start, 0)?;
-        Ok(start[..len] != [0; 4][..len])
     }
 
     /// An error if the directory or the lock is not where other servers expect it.
@@ -392,22 +383,9 @@ impl Storage for Directory {
     /// and older kernels' CIFS and 9P.
     fn sync(&self) -> io::Result<()> {
         match again(|| fsync(&self.directory)) {
-            Err(errno @ (Errno::EINVAL | Errno::ENOSYS | Errno::EOPNOTSUPP)) => {
-                self.cannot_sync.get_or_init(|| {
-                    format!(
-                        "names in {} cannot be synced ({}), so a power cut may lose jobs, or keep the server from starting",
-                        self.path.display(),
-                        io::Error::from(errno)
-                    )
-                });
-                Ok(())
-            }
+            Err(Errno::EINVAL | Errno::ENOSYS | Errno::EOPNOTSUPP) => Ok(()),
             done => Ok(done?),
         }
-    }
-
-    fn cannot_sync(&self) -> Option<String> {
-        self.cannot_sync.get().cloned()
     }
 
     fn free(&self) -> Option<u64> {
@@ -747,11 +725,6 @@ mod tests {
             }
             directory.remove_prepared().unwrap();
             assert!(path(left_over).exists() && !path("segment.spare.0").exists());
-            for nothing in [&[0; 0][..], &[0; 4096]] {
-                fs::write(path("segment.1"), nothing).unwrap();
-                directory.remove_prepared().unwrap();
-                assert!(path(left_over).exists());
-            }
             fs::write(path("segment.1"), "x").unwrap();
             directory.remove_prepared().unwrap();
             assert!(!path(left_over).exists());

@@ -11,10 +11,9 @@
 use super::error::{Error, REPAIR, is_full};
 use super::files::{Adopted, adopt, name_segment, prepare};
 use super::format::{
-    Frame, HEADER_LEN, Record, any_slot, prepared_name, prepared_slot, put_len, segment_name,
-    segment_number,
+    Frame, HEADER_LEN, Record, any_slot, prepared_name, put_len, segment_name, segment_number,
 };
-use super::import::{DONE, DRAFT, Import, is_unfinished};
+use super::import::{DONE, Import, is_unfinished};
 use super::live::LiveBytes;
 use super::log::{CommitQueue, Writer};
 use super::segment::{End, Found, Reader, find};
@@ -54,10 +53,6 @@ pub fn recover(
     // A server may have been killed between a rename and its sync. We rely on
     // the names from here on, so a power cut may not undo them any more.
     opening.sync_names()?;
-    let unsynced = opening.storage.cannot_sync();
-    opening
-        .notices
-        .extend(unsynced.filter(|_| sync != SyncMode::Never));
     let survey = Survey::of(opening.storage.clone())?;
     survey.flaws.into_iter().next().map_or(Ok(()), Err)?;
     let (live, newest) = opening.replay(&survey.segments)?;
@@ -407,7 +402,7 @@ impl Opening<'_> {
     /// that has failed.
     pub fn remove_prepared(&self) -> Result<(), Error> {
         let names = self.names()?;
-        let is_prepared = |name: &&String| prepared_slot(name).is_some() || *name == DRAFT;
+        let is_prepared = |name: &&String| any_slot(name).is_some();
         let mut prepared = names.iter().filter(is_prepared);
         prepared.try_for_each(|name| self.remove(name))
     }

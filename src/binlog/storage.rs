@@ -55,10 +55,6 @@ pub trait Storage: Source {
     /// are: a file system writes its metadata itself, and either tries again or is
     /// broken for good.
     fn sync(&self) -> io::Result<()>;
-    /// What the operator should know, where a [`sync`](Storage::sync) makes nothing durable.
-    fn cannot_sync(&self) -> Option<String> {
-        None
-    }
     /// How many bytes new files can take, if the file system says so.
     fn free(&self) -> Option<u64>;
     /// An error if the directory is not ours any more. Then what was written before,
