@@ -159,8 +159,8 @@
 //!   *committer* is the thread that writes and syncs in time what no other thread does.
 //! - **Segment**: one file of the binlog. A *prepared* segment is a preallocated
 //!   file in which the next segment begins (`segment.spare` on disk). An *obsolete*
-//!   one has no live bytes, nor has any before it: its file is *recycled* as a prepared
-//!   segment, or removed. The *segments thread* does this.
+//!   one has no live bytes, nor has any before it: it is *recycled*, which makes it a
+//!   prepared segment as it is, or removed. The *segments thread* does this.
 //! - **Room**: disk space for a put, in files that are prepared.
 //! - **Torn tail**: what an unfinished write has left after the last whole record, on
 //!   the disk. *Tail* alone is the end of the log in memory: what is appended and not

@@ -17,10 +17,9 @@
 //! to write 30 MB may take seconds. What a file has beyond 64 MiB is only allocated, too:
 //! files are longer than that only for long jobs, each of which is written in one piece.
 //!
-//! An obsolete segment keeps its file and its old contents: on a full disk, another
-//! program could take the room of a file as soon as that is removed. The segment that
-//! begins there has a salt of its own, so no old byte means anything. Where the storage
-//! cannot rename it, it is removed.
+//! An obsolete segment becomes a prepared one with its file, its name and its old contents:
+//! on a full disk, another program could take the room of a file as soon as that is removed.
+//! The segment that begins there has a salt of its own, so no old byte means anything.
 //!
 //! The number in `segment.spareN` grows as long as the server runs. After a restart, it
 //! follows the highest one that is left.
@@ -33,10 +32,10 @@
 //! begins, the same error is the end of the log (`log`).
 
 use super::error::{Error, is_full};
-use super::format::{FRAME_LEN, HEADER_LEN, Header, Place, Record, prepared_slot, segment_name};
+use super::format::{FRAME_LEN, HEADER_LEN, Header, Place, Record, segment_name};
 use super::import::taken_bytes;
 use super::storage::Storage;
-use super::tail::{BLOCK, LEFT_BY_PUT, Prepared, Tail, Work};
+use super::tail::{BLOCK, Prepared, Tail, Work};
 use super::{Binlog, Event, Failed, Jobs, locked};
 use crate::protocol::JobId;
 use crate::sync::{Ordering, random};
@@ -240,7 +239,8 @@ impl Binlog {
                 Work::Obsolete { is_kept } => {
                     let (number, _) = tail.obsolete.pop_front().expect("it is the next work");
                     drop(tail);
-                    self.recycle_or_remove(number, is_kept)
+                    let reused = reuse(&*self.storage, segment_name(number), false, is_kept);
+                    Ok(self.noted(reused).flatten())
                 }
                 Work::Resize(index) => {
                     let mut prepared = tail.prepared.swap_remove(index);
@@ -260,45 +260,6 @@ impl Binlog {
             self.files_changed.notify_all();
         }
         Ok(())
-    }
-
-    /// Makes an obsolete segment a prepared one, or removes it.
-    fn recycle_or_remove(&self, number: u32, is_kept: bool) -> Result<Option<Prepared>, Error> {
-        let (name, new_name) = (segment_name(number), self.tail().upkeep.next_name());
-        let rename = || self.storage.rename(&name, &new_name);
-        if !is_kept || once_there_is_room(rename, || self.shorten(&name).is_ok()).is_err() {
-            self.remove(name);
-            return Ok(None);
-        }
-        // Before it is changed: after a power cut that undid the renaming, recovery would
-        // find a segment that is shorter than it was.
-        let synced = self.storage.sync();
-        synced.map_err(Error::on("sync the name of", new_name.as_str()))?;
-        let reused = reuse(&*self.storage, &new_name, false);
-        if reused.is_err() {
-            self.remove(new_name);
-        }
-        Ok(reused.unwrap_or(None))
-    }
-
-    /// For a full disk, when the new name of a file that is not needed wants another block:
-    /// the file gives back its last ones. If it were removed, there would be no room for a
-    /// whole one any more.
-    fn shorten(&self, name: &str) -> io::Result<()> {
-        let file = self.storage.open(name)?;
-        let left = file.len()?.saturating_sub(GIVEN_BACK);
-        // After a power cut, a start may find it under its old name, and reads its header.
-        if left == 0 {
-            return Err(io::ErrorKind::StorageFull.into());
-        }
-        file.set_len(left)?;
-        file.sync()
-    }
-
-    /// Removes a file that is not needed.
-    fn remove(&self, name: String) {
-        let removed = self.storage.remove(&name);
-        self.noted(removed.map_err(Error::on("remove", name)));
     }
 
     /// Notes if a file that is not needed could not be removed: the segments thread
@@ -409,73 +370,40 @@ impl Prepared {
     }
 }
 
-/// The prepared segments that an earlier server has left.
-#[derive(Default)]
-pub(super) struct Adopted {
-    pub prepared: Vec<Prepared>,
-    /// Why others cannot be used. They are left alone.
-    pub left: Vec<Error>,
-    /// The last slot whose name is taken.
-    pub last_slot: usize,
-}
-
-/// Adopts prepared segments, as many as a server ever has: somebody may have put more of them
-/// there. One may have been made only in part.
-pub(super) fn adopt(storage: &dyn Storage) -> Result<Adopted, Error> {
-    let names = storage.list().map_err(Error::on("list", "the files"))?;
-    let mut adopted = Adopted::default();
-    for name in names {
-        let Some(slot) = prepared_slot(&name) else {
-            continue;
-        };
-        adopted.last_slot = adopted.last_slot.max(slot);
-        let reused = match adopted.prepared.len() {
-            0..=LEFT_BY_PUT => reuse(storage, &name, true),
-            _ => remove_unneeded(storage, &name),
-        };
-        match reused {
-            Ok(reused) => adopted.prepared.extend(reused),
-            Err(error) => adopted.left.push(error),
+/// Opens a file whose contents are not needed, as a prepared segment, and makes sure that its
+/// whole blocks are its own. Where that fails, or it has another name, or `is_kept` does not
+/// want it, it is removed: `None`. On shared storage no file is used again. Nothing is synced,
+/// nor written: a start that has lost all newer segments must see that they are missing.
+pub(super) fn reuse(
+    storage: &dyn Storage,
+    name: String,
+    is_adopted: bool,
+    is_kept: bool,
+) -> Result<Option<Prepared>, Error> {
+    let open = || {
+        let file = storage.open(&name)?;
+        // With another name it may be a segment as well, if a file system has renamed it half,
+        // or part of a copy (`cp -al`).
+        if file.links()? > 1 {
+            return Ok((file, 0));
         }
-    }
-    Ok(adopted)
-}
-
-/// Opens a prepared segment whose contents are not needed, rounds it to whole blocks, and
-/// makes sure that it has room of its own. One without room, or with another name, is
-/// removed: `None`. Nothing is synced: that is done when a segment begins there.
-fn reuse(storage: &dyn Storage, name: &str, is_adopted: bool) -> Result<Option<Prepared>, Error> {
-    let reuse = || {
-        let file = storage.open(name)?;
-        let found = file.len()?;
-        let mut prepared = Prepared {
-            name: name.to_owned(),
-            len: found - found % BLOCK,
-            file,
-            is_adopted,
-        };
-        // It may be a segment as well, if a file system has renamed it half, or part of a
-        // copy (`cp -al`).
-        if prepared.file.links()? > 1 {
-            prepared.len = 0;
-            return Ok(prepared);
-        }
-        prepared.file.set_len(prepared.len)?;
+        let len = file.len()? / BLOCK * BLOCK;
         // In this order: on a full XFS this writes the file, and only blocks that are written
         // can be allocated once more there.
-        prepared.file.unshare()?;
-        prepared.file.allocate(prepared.len, 0)?;
-        Ok(prepared)
+        file.unshare()?;
+        file.allocate(len, 0)?;
+        io::Result::Ok((file, len))
     };
-    match reuse() {
-        Ok(prepared) if prepared.len > 0 => Ok(Some(prepared)),
-        Err(error) if !is_full(&error) => Err(Error::on("prepare", name)(error)),
-        Ok(_) | Err(_) => remove_unneeded(storage, name),
+    let is_kept = is_kept && !storage.is_shared();
+    if let Some(Ok((file, len @ 1..))) = is_kept.then(open) {
+        return Ok(Some(Prepared {
+            name,
+            len,
+            file,
+            is_adopted,
+        }));
     }
-}
-
-fn remove_unneeded(storage: &dyn Storage, name: &str) -> Result<Option<Prepared>, Error> {
-    let removed = storage.remove(name);
+    let removed = storage.remove(&name);
     removed.map(|()| None).map_err(Error::on("remove", name))
 }
 

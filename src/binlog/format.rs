@@ -92,6 +92,9 @@ const CONTINUED: u32 = u32::MAX;
 /// anybody uses.
 pub(super) const NUMBERS: u64 = 1 << 63;
 
+/// What is wrong with the header of a file that has been renamed, or is about to be.
+pub(super) const OTHER_NUMBER: &str = "its header is that of another segment";
+
 const MAGIC: &[u8; 8] = b"beanpole";
 pub(super) const VERSION: u32 = 6;
 
@@ -204,7 +207,7 @@ impl Header {
             _ if u32_at(40) != crc32fast::hash(&bytes[..40]) => {
                 Err("the checksum of its header is wrong")
             }
-            _ if header.number != number => Err("its header is that of another segment"),
+            _ if header.number != number => Err(OTHER_NUMBER),
             _ if !is_sound => Err("the fields of its header are not valid"),
             _ => Ok(header),
         }

@@ -368,6 +368,8 @@ impl Import {
         }
         let names = self.files.new.iter().map(|file| their_name(file.number));
         let names: Vec<String> = names.collect();
+        // Copies of a takeover that was not finished: this one needs their room.
+        opening.remove_segments()?;
         let begun = opening.mark(BEGUN, "").and_then(|()| {
             let binlog = opening.begin(live, self.number)?;
             let jobs = self.theirs.jobs.values().cloned();
@@ -403,9 +405,7 @@ impl Import {
             // A power cut must not bring it back when the copies are gone.
             opening.sync_names()?;
             opening.remove_prepared()?;
-            let names = opening.names()?;
-            let mut segments = names.iter().filter(|name| segment_number(name).is_some());
-            segments.try_for_each(|name| opening.remove(name))?;
+            opening.remove_segments()?;
             opening.unmark(BEGUN)
         });
         if undone.is_err() || !is_full {

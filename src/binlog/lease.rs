@@ -359,11 +359,6 @@ impl Storage for Directory {
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         self.check_lock()?;
         if self.is_shared() {
-            if segment_number(from).is_some() {
-                // Another machine may have old pages of that file in its cache, and would
-                // not read the new contents.
-                return Err(io::ErrorKind::Unsupported.into());
-            }
             // If a segment begins, the next start must find it at the directory's path.
             self.must_be_in_place()?;
         }
@@ -598,14 +593,6 @@ mod tests {
         assert!(first.create("segment.spare").is_err());
         assert!(first.remove("segment.1").is_err());
         second.remove("segment.1").unwrap();
-    }
-
-    #[test]
-    fn no_file_is_recycled_on_shared_storage() {
-        let directory = tempfile::tempdir().unwrap();
-        let (fenced, _) = raise(directory.path());
-        fenced.create("segment.1").unwrap();
-        assert!(fenced.rename("segment.1", "segment.spare").is_err());
     }
 
     #[test]

@@ -16,9 +16,9 @@
 //! The binlog is cut into *segments*, the files `segment.1`, `segment.2` and so
 //! on. Each has a header, then records, then zeros. Records are written to the
 //! newest segment. The next segments begin in *prepared segments*: preallocated
-//! files, `segment.spare`, `segment.spare2` and so on. `format` describes the bytes,
-//! beanpole-binlog(5) lists all states in which the directory may be found, and five
-//! stories in `tests/binlog/stories` show it at work.
+//! files (`segment.spare`, `segment.spare2` and so on), or segments that are not needed
+//! any more. `format` describes the bytes, beanpole-binlog(5) lists all states in which the
+//! directory may be found, and five stories in `tests/binlog/stories` show it at work.
 //!
 //! *A put* is one record at the end of the log: the job with all its fields, tube
 //! and body, written over the zeros of the preallocated file, then synced. *A change* of
@@ -41,8 +41,8 @@
 //! become obsolete in the order of their numbers, so all later records about a job
 //! outlive its put. A *mark*, which lies after the records that deleted the jobs or put
 //! them again, names the oldest segment that is still needed: it is the low-water mark
-//! of the log. When the mark is synced, the file of an obsolete segment is recycled
-//! as a prepared one, or removed.
+//! of the log. When the mark is synced, an obsolete segment is recycled as a prepared one,
+//! under its old name, or removed.
 //!
 //! Recovery relies on two facts that follow from this. *Only the end can be
 //! torn:* what is missing after a power cut comes after the last sync, in the
@@ -125,7 +125,7 @@
 //! | puts leave two prepared segments unused | a full disk stops puts and nothing else | `changes_of_all_jobs_never_outrun_a_full_disk_that_loses_blocks_to_names` |
 //! | puts counted at their longest | a full disk stops nothing else with small jobs, too | `a_full_disk_has_room_for_every_change_of_small_jobs` |
 //! | backpressure | work on many jobs does not outrun a full disk | `changes_of_all_jobs_never_outrun_a_full_disk_that_loses_blocks_to_names` |
-//! | where a full disk lacks a block, the newest segment or a prepared one gives the end of its file, and if that is not enough, a prepared segment goes | a new name may need a block, and so may a write where the file system copies on write: a segment begins and is used again all the same | `a_rename_without_room_is_repeated_after_a_prepared_segment_is_removed`, `a_name_that_wants_many_blocks_at_once_gets_those_of_a_prepared_segment`, `a_segment_that_is_used_again_gives_its_end_for_its_new_name`, `changes_of_all_jobs_never_outrun_a_full_disk_that_loses_blocks_to_names`, `a_write_that_needs_another_block_on_a_full_disk_gets_that_of_a_prepared_segment` |
+//! | where a full disk lacks a block, the newest segment or a prepared one gives the end of its file, and if that is not enough, a prepared segment goes | a new name may need a block, and so may a write where the file system copies on write: a segment begins all the same | `a_rename_without_room_is_repeated_after_a_prepared_segment_is_removed`, `a_name_that_wants_many_blocks_at_once_gets_those_of_a_prepared_segment`, `changes_of_all_jobs_never_outrun_a_full_disk_that_loses_blocks_to_names`, `a_write_that_needs_another_block_on_a_full_disk_gets_that_of_a_prepared_segment` |
 //! | prepared segments are open | a segment begins when descriptors are short | `a_segment_begins_even_if_the_process_can_open_no_more_files` |
 //! | recycling | the steady state creates and removes no file | `the_steady_state_creates_and_removes_no_file` |
 //! | credit for compaction | the bound on disk use | `disk_use_stays_bounded_under_endless_puts_and_deletes_beside_live_jobs` |

@@ -9,16 +9,17 @@
 //! that.)
 
 use super::error::{Error, REPAIR, is_full};
-use super::files::{Adopted, adopt, name_segment, prepare};
+use super::files::{name_segment, prepare, reuse};
 use super::format::{
-    Frame, HEADER_LEN, Record, any_slot, prepared_name, put_len, segment_name, segment_number,
+    Frame, HEADER_LEN, Record, any_slot, prepared_name, prepared_slot, put_len, segment_name,
+    segment_number,
 };
 use super::import::{DONE, Import, is_unfinished};
 use super::live::LiveBytes;
 use super::log::{CommitQueue, Writer};
 use super::segment::{End, Found, Reader, find};
 use super::storage::{File, Source, Storage, write_again, write_zeros};
-use super::tail::{BLOCK, Prepared, Tail};
+use super::tail::{BLOCK, LEFT_BY_PUT, Prepared, Tail};
 use super::{Binlog, Failed, Jobs, Lsn, Opened, SyncMode};
 use crate::engine::{Change, StoredJob};
 use crate::lock::ContendedMutex;
@@ -54,12 +55,11 @@ pub fn recover(
     // the names from here on, so a power cut may not undo them any more.
     opening.sync_names()?;
     let survey = Survey::of(opening.storage.clone())?;
-    survey.flaws.into_iter().next().map_or(Ok(()), Err)?;
+    survey.flaws.first().cloned().map_or(Ok(()), Err)?;
     let (live, newest) = opening.replay(&survey.segments)?;
     let mut import = Import::of(&mut opening, &survey.names, newest.is_some())?;
     // All is read, and nothing is changed up to here.
-    let obsolete = survey.obsolete;
-    if let Some(found) = survey.unbegun {
+    if let Some(found) = &survey.unbegun {
         let name = found.name();
         opening.remove(&name)?;
         // It would come back with the next power cut, and the segment before may have a torn
@@ -70,18 +70,8 @@ pub fn recover(
         ));
     }
     let binlog = if let Some((reader, file)) = newest {
-        let binlog = opening.continue_log(live, &survey.segments, &reader, file)?;
-        if !obsolete.is_empty() {
-            // The mark that says so may be the last record.
-            let end = binlog.tail().end;
-            binlog.sync_up_to(end).map_err(|Failed| binlog.error())?;
-        }
-        opening.remove_obsolete(obsolete, |found| found.sound_header().map(drop));
-        binlog
+        opening.continue_log(live, &survey, &reader, file)?
     } else {
-        // Copies of a takeover that was not finished: the next one needs their room. (One of
-        // them may have no header yet.)
-        opening.remove_obsolete(obsolete, |_| Ok(()));
         import.begin(&mut opening, live)?
     };
     import.rename_taken(&opening)?;
@@ -108,7 +98,7 @@ impl Survey {
     /// Finds the segments in a directory. The newest one says in its header or in a later
     /// mark which is the oldest that is needed. So the newest one is read twice: the first
     /// time only its marks count, which say where to begin. (An older one, if that cannot be
-    /// read, may name some that have become obsolete and were removed since.)
+    /// read, may name some that have become obsolete since: then none is missed.)
     ///
     /// While a takeover is not finished, no segment is needed.
     pub fn of(storage: Arc<dyn Source>) -> Result<Survey, Error> {
@@ -147,20 +137,18 @@ impl Survey {
         }
         let left = files.split_off(&needed.unwrap_or(0));
         let (obsolete, mut segments) = (files.into_values().collect(), Vec::new());
-        let (mut next, mut missing) = (needed.filter(|_| by_newest), Vec::new());
+        let mut next = needed.filter(|_| by_newest);
         for (number, found) in left {
             if let Some(first) = next.filter(|next| *next < number) {
-                missing.push(Error::missing(first, number - 1, segment_name));
+                flaws.push(Error::missing(first, number - 1, segment_name));
             }
-            next = number.checked_add(1);
+            next = next.and(number.checked_add(1));
             match found {
                 Ok(found) => segments.push(found),
                 // It may say why the newest one has no header.
                 Err(error) => flaws.insert(0, error),
             }
         }
-        // What could not be read comes first: it may be what says that nothing is missing.
-        flaws.append(&mut missing);
         Ok(Survey {
             names,
             segments,
@@ -248,19 +236,14 @@ impl Opening<'_> {
         let writer = Writer::new(place, first.file, HEADER_LEN, Lsn::START, None);
         // As at any time, what fails here stops only puts.
         let second = prepare(storage, prepared_name(1), BLOCK, BLOCK);
-        let adopted = Adopted {
-            prepared: second.into_iter().collect(),
-            last_slot: 1,
-            ..Adopted::default()
-        };
-        Ok(self.binlog(live, writer, adopted))
+        Ok(self.binlog(live, writer, second.into_iter().collect(), 1))
     }
 
     /// Continues a binlog of our own after the records of its newest segment.
     fn continue_log(
         &mut self,
         mut live: LiveBytes,
-        segments: &[Found],
+        survey: &Survey,
         newest: &Reader,
         file: Arc<dyn File>,
     ) -> Result<Binlog, Error> {
@@ -269,7 +252,7 @@ impl Opening<'_> {
         let (synced, notice) = make_durable(newest, &*file, self.storage.is_shared())?;
         self.notices.extend(notice);
         // The process that began it may not have lived to say so in the one before.
-        if let [.., before, _] = segments {
+        if let [.., before, _] = &survey.segments[..] {
             let end = before.place(found.sound_header()?.previous_end);
             let opened = self.storage.open(&before.name());
             let told = opened.and_then(|file| file.write_at(&Frame::continued(end), end.offset));
@@ -283,16 +266,35 @@ impl Opening<'_> {
             live.cut(end);
         }
         let writer = Writer::new(found.place(end), file, synced, Lsn::START, None);
-        let mut adopted = adopt(&*self.storage)?;
-        let left = adopted.left.drain(..);
-        self.notices.extend(left.map(|error| error.left_alone()));
-        let binlog = self.binlog(live, writer, adopted);
+        let (prepared, last_slot) = self.adopt(survey);
+        let binlog = self.binlog(live, writer, prepared, last_slot);
         // On shared storage we write no record after those of another server:
         // it may still write there.
         if self.storage.is_shared() {
             binlog.begin_at(JobId(1))?;
         }
         Ok(binlog)
+    }
+
+    /// Adopts prepared segments, and obsolete ones as such, as many as a server ever has.
+    /// (Somebody may have put more of them there, and one may have been made only in part.)
+    /// Returns the last slot whose name is taken, too.
+    fn adopt(&mut self, survey: &Survey) -> (Vec<Prepared>, usize) {
+        let slots = survey.names.iter().filter_map(|name| prepared_slot(name));
+        let last_slot = slots.clone().max().unwrap_or(0);
+        let obsolete = survey.obsolete.iter().map(|found| match found {
+            Ok(found) => found.must_be_ours().map(|()| found.name()),
+            Err(error) => Err(error.clone()),
+        });
+        let mut prepared = Vec::new();
+        for name in slots.map(prepared_name).map(Ok).chain(obsolete) {
+            let is_kept = prepared.len() <= LEFT_BY_PUT;
+            match name.and_then(|name| reuse(&*self.storage, name, true, is_kept)) {
+                Ok(reused) => prepared.extend(reused),
+                Err(error) => self.notices.push(error.left_alone()),
+            }
+        }
+        (prepared, last_slot)
     }
 
     /// Replays consecutive segments, and restores the jobs in them. Returns the reader
@@ -347,7 +349,11 @@ impl Opening<'_> {
     /// compaction makes room as it does for any work.
     fn end_pauses(&mut self, binlog: &Binlog) -> Result<(), Error> {
         let jobs = &*self.jobs;
-        binlog.append(&[], jobs);
+        if binlog.tail().note_obsolete() {
+            // A start that finds a mark alone takes it for the last one of an orderly end.
+            let end = binlog.tail().end;
+            binlog.sync_up_to(end).map_err(|Failed| binlog.error())?;
+        }
         for tube in self.ended.drain(..) {
             binlog.append(&[Change::Pause(tube)], jobs);
             while binlog.has_backpressure() {
@@ -359,13 +365,19 @@ impl Opening<'_> {
     }
 
     /// The binlog with these segments, which continues at the offset of this writer.
-    fn binlog(&self, live: LiveBytes, writer: Writer, adopted: Adopted) -> Binlog {
+    fn binlog(
+        &self,
+        live: LiveBytes,
+        writer: Writer,
+        prepared: Vec<Prepared>,
+        last_slot: usize,
+    ) -> Binlog {
         let end = writer.place.offset;
-        let len = self.segment_len(&live, &adopted.prepared);
+        let len = self.segment_len(&live, &prepared);
         Binlog {
             storage: self.storage.clone(),
             sync: self.sync,
-            tail: Mutex::new(Tail::new(live, len, adopted)),
+            tail: Mutex::new(Tail::new(live, len, prepared, last_slot)),
             segment: Mutex::new(writer.segment.clone()),
             commit_queue: ContendedMutex::new(CommitQueue::new(writer)),
             durable: AtomicU64::new(end),
@@ -412,24 +424,11 @@ impl Opening<'_> {
         removed.map_err(Error::on("remove", name))
     }
 
-    /// Removes segments that are not needed, if they can be read and are ours. Notices say so.
-    fn remove_obsolete(
-        &mut self,
-        obsolete: Vec<Result<Found, Error>>,
-        must_be_ours: fn(&Found) -> Result<(), Error>,
-    ) {
-        for found in obsolete {
-            let told = found.and_then(|found| {
-                must_be_ours(&found)?;
-                self.remove(&found.name())?;
-                Ok(format!(
-                    "removed {}: it was not needed any more",
-                    found.name()
-                ))
-            });
-            self.notices
-                .push(told.unwrap_or_else(|error| error.left_alone()));
-        }
+    /// Removes the copies of a takeover that is not over.
+    pub fn remove_segments(&self) -> Result<(), Error> {
+        let names = self.names()?;
+        let mut segments = names.iter().filter(|name| segment_number(name).is_some());
+        segments.try_for_each(|name| self.remove(name))
     }
 
     pub fn sync_names(&self) -> Result<(), Error> {

@@ -2,7 +2,9 @@
 //! are an unfinished end or damage.
 
 use super::error::Error;
-use super::format::{FRAME_LEN, Frame, HEADER_LEN, Header, Place, Record, VERSION, segment_name};
+use super::format::{
+    FRAME_LEN, Frame, HEADER_LEN, Header, OTHER_NUMBER, Place, Record, VERSION, segment_name,
+};
 use super::storage::{CHUNK, File, Source};
 use crate::protocol::TubeName;
 use std::collections::BTreeMap;
@@ -90,6 +92,14 @@ impl Found {
     /// Its header; an error if that is damaged.
     pub fn sound_header(&self) -> Result<Header, Error> {
         self.header.map_err(|flaw| self.damaged(0, flaw))
+    }
+
+    /// An error if no server has begun it, under this name or another one.
+    pub(super) fn must_be_ours(&self) -> Result<(), Error> {
+        match self.header {
+            Err(flaw) if flaw == OTHER_NUMBER => Ok(()),
+            _ => self.sound_header().map(drop),
+        }
     }
 
     /// The error that says what is wrong with it, and where.

@@ -64,7 +64,6 @@
 //! left for them.
 
 use super::error::Error;
-use super::files::Adopted;
 use super::format::{HEADER_LEN, Header, Record, prepared_name, put_len_of};
 use super::live::LiveBytes;
 use super::storage::File;
@@ -199,15 +198,20 @@ pub(super) struct Tail {
 
 impl Tail {
     /// The tail of a log with these segments and prepared segments.
-    pub fn new(live: LiveBytes, segment_len: u64, adopted: Adopted) -> Tail {
+    pub fn new(
+        live: LiveBytes,
+        segment_len: u64,
+        prepared: Vec<Prepared>,
+        last_slot: usize,
+    ) -> Tail {
         let mut tail = Tail {
             end: Lsn(live.newest().used_bytes),
             live,
             segment_len,
-            prepared: adopted.prepared,
+            prepared,
             ..Tail::default()
         };
-        tail.upkeep.last_slot = adopted.last_slot;
+        tail.upkeep.last_slot = last_slot;
         tail
     }
 
@@ -652,7 +656,7 @@ mod tests {
     fn new(number: u32, len: u64) -> Tail {
         let mut live = LiveBytes::new(JobId(1));
         live.begin(number, len);
-        Tail::new(live, 4096, Adopted::default())
+        Tail::new(live, 4096, Vec::new(), 0)
     }
 
     fn prepared(len: u64) -> Prepared {

@@ -6,7 +6,7 @@ use crate::model::{SIZE, Server, open, start_with};
 use beanpole::binlog::{Error, Event, SyncMode};
 use beanpole::protocol::JobId;
 use std::io::ErrorKind;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use support::patience;
 
@@ -142,33 +142,6 @@ fn a_name_that_wants_many_blocks_at_once_gets_those_of_a_prepared_segment() {
         assert!(server.commit(), "{:?}", server.log.failure());
     }
     assert!(has_name.load(Ordering::Relaxed));
-    assert_eq!(open(&disk.state().kill()).jobs, server.jobs);
-}
-
-/// Its new name has taken blocks for a longer directory, so there would be no room for a
-/// whole file.
-#[test]
-fn a_segment_that_is_used_again_gives_its_end_for_its_new_name() {
-    let (disk, random) = (Disk::default(), &mut Random::new(1));
-    let mut server = on_a_full_disk(&disk, random);
-    let (renames, full) = (AtomicU32::new(0), Arc::new(AtomicU64::new(0)));
-    let noted = full.clone();
-    disk.watch(Arc::new(move |disk, operation| {
-        // A segment gets its name, then the file of the one before gets another. (The first
-        // one of all is short, and would have no end to give.)
-        if operation == "rename" && renames.fetch_add(1, Ordering::Relaxed) == 3 {
-            noted.store(disk.used(), Ordering::Relaxed);
-            disk.set_capacity(Some(disk.used() - 2 * 4096));
-            disk.fail_at(disk.operations() + 1, ErrorKind::StorageFull);
-        }
-    }));
-    while server.log.stats().current_index < 6 {
-        server.update(JobId(1), random);
-        assert!(server.commit(), "{:?}", server.log.failure());
-        server.log.flush_and_recycle().unwrap();
-    }
-    assert_eq!(disk.failed(), Some("rename"));
-    assert_eq!(disk.used(), full.load(Ordering::Relaxed) - 4096);
     assert_eq!(open(&disk.state().kill()).jobs, server.jobs);
 }
 

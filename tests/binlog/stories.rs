@@ -45,15 +45,8 @@ impl Story {
             }
             ("disk", _) => {
                 let names = self.disk.names();
-                let show = |name: &String| {
-                    let bytes = self.disk.contents(name);
-                    let is_used = bytes.iter().any(|byte| *byte != 0);
-                    if name.contains("spare") && is_used {
-                        format!("{name}: {} bytes, used before", bytes.len())
-                    } else {
-                        format!("{name}: {}", in_words(&bytes))
-                    }
-                };
+                let show =
+                    |name: &String| format!("{name}: {}", in_words(&self.disk.contents(name)));
                 return names.iter().map(show).collect();
             }
             _ => panic!("{line}"),

@@ -519,9 +519,8 @@ impl Storage for Drive {
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         self.check_lock()?;
-        if self.is_shared && to.starts_with("segment.spare") {
-            return Err(ErrorKind::Unsupported.into()); // no segment is recycled
-        }
+        let is_used_again = from.starts_with("segment") && !from.starts_with("segment.spare");
+        assert!(!is_used_again || !self.is_shared, "{from}");
         self.disk.rename(from, to)
     }
 
