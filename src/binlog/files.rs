@@ -300,33 +300,16 @@ impl Binlog {
         false
     }
 
-    /// The same for the name of a segment, with less lost: the newest segment, which has no
-    /// name yet either, gives back the last blocks of its file, as far as nothing is appended
-    /// there.
-    pub(super) fn cut_newest(&self) -> bool {
-        let cut = self.tail().cut_newest(GIVEN_BACK);
+    /// The same for a name, with less lost: a file gives back the last block of its room. (If
+    /// a prepared one were removed, the rest of that would be too little for another one.)
+    pub(super) fn free_block(&self) -> bool {
+        let cut = self.tail().take_block();
         cut.is_some_and(|(file, len)| file.set_len(len).and_then(|()| self.storage.sync()).is_ok())
-    }
-
-    /// The same of a prepared segment. If it were removed, the rest of its room would be too
-    /// little for another one.
-    pub(super) fn cut_prepared(&self) -> bool {
-        let Some(mut prepared) = self.tail().prepared.pop() else {
-            return false;
-        };
-        let left = prepared.len.saturating_sub(GIVEN_BACK);
-        let is_cut = left > 0 && prepared.resize(left, 0).is_ok() && self.storage.sync().is_ok();
-        self.tail().prepared.push(prepared);
-        is_cut
     }
 }
 
 /// Up to this length, a new file is written and not only allocated.
 const MOST_ZEROS: u64 = 64 << 20;
-
-/// How many bytes a segment gives back at a time, until a longer directory has its blocks.
-/// They do not come back, so it gives no more.
-const GIVEN_BACK: u64 = BLOCK;
 
 /// Prepares a segment of this length, durably, or nothing. Up to the length `zeros`, zeros
 /// are written.

@@ -584,7 +584,7 @@ impl Writer {
         // may take each one that is given back: then a whole file has to go.
         let mut single_blocks = binlog.tail().may_lack();
         let free_prepared = || {
-            let is_cut = single_blocks > 0 && (binlog.cut_newest() || binlog.cut_prepared());
+            let is_cut = single_blocks > 0 && binlog.free_block();
             single_blocks = single_blocks.saturating_sub(1);
             is_cut || binlog.free_prepared()
         };

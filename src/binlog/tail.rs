@@ -323,14 +323,23 @@ impl Tail {
         self.segment_len * 3 / 8 / BLOCK
     }
 
-    /// Shortens the newest segment by this much, if nothing is appended there. Returns its
-    /// file, and the length that is left for it.
-    pub fn cut_newest(&mut self, len: u64) -> Option<(Arc<dyn File>, u64)> {
-        let (file, newest) = (self.newest_file.clone()?, self.live.newest());
-        let left = newest.file_bytes.checked_sub(len);
-        let left = left.filter(|left| *left >= newest.longest())?;
-        self.live.cut(left);
-        Some((file, left))
+    /// Takes a block from the end of the newest segment, if nothing is appended there, or else
+    /// of a prepared one. Returns the file, and the length that is left for it.
+    pub fn take_block(&mut self) -> Option<(Arc<dyn File>, u64)> {
+        let newest = self.live.newest();
+        let left = newest.file_bytes.saturating_sub(BLOCK);
+        if let Some(file) = self
+            .newest_file
+            .clone()
+            .filter(|_| left >= newest.longest())
+        {
+            self.live.cut(left);
+            return Some((file, left));
+        }
+        let prepared = self.prepared.last_mut();
+        let prepared = prepared.filter(|prepared| prepared.len > BLOCK)?;
+        prepared.len -= BLOCK;
+        Some((prepared.file.clone(), prepared.len))
     }
 
     fn shortest_for(&self, record: u64) -> Option<usize> {
@@ -940,18 +949,20 @@ mod tests {
 
     /// The one before it may still need its name, and have no room to give back.
     #[test]
-    fn the_newest_segment_gives_back_its_end_before_it_is_begun() {
+    fn the_newest_segment_gives_back_its_end_before_it_is_begun_and_then_a_prepared_one() {
         let mut tail = tail(&[BLOCK, 2 * BLOCK]);
-        assert!(tail.cut_newest(BLOCK).is_none());
         let begun = [tail.begin_segment(0), tail.begin_segment(0)];
         assert_eq!(begun, [Some(2), Some(3)]);
-        let (file, left) = tail.cut_newest(BLOCK).unwrap();
+        let (file, left) = tail.take_block().unwrap();
         let Some(Step::Begin(_, newest)) = tail.steps.last() else {
             panic!("the last step begins a segment");
         };
         assert!(Arc::ptr_eq(&file, &newest.file));
         assert_eq!((left, tail.rest()), (BLOCK, BLOCK - HEADER_LEN));
-        assert!(tail.cut_newest(BLOCK).is_none());
+        assert!(tail.take_block().is_none());
+        tail.prepared.push(prepared(3 * BLOCK));
+        let left = tail.take_block().map(|(_, left)| left);
+        assert_eq!((left, tail.prepared[0].len), (Some(2 * BLOCK), 2 * BLOCK));
     }
 
     #[test]
