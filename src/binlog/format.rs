@@ -92,8 +92,8 @@ const CONTINUED: u32 = u32::MAX;
 /// anybody uses.
 pub(super) const NUMBERS: u64 = 1 << 63;
 
-/// What is wrong with the header of a file that has been renamed, or is about to be.
-pub(super) const OTHER_NUMBER: &str = "its header is that of another segment";
+/// What is wrong with a file that no server has written.
+pub(super) const FOREIGN: &str = "it does not begin like a binlog segment";
 
 const MAGIC: &[u8; 8] = b"beanpole";
 pub(super) const VERSION: u32 = 6;
@@ -187,6 +187,9 @@ impl Header {
     /// The header at the start of the file with this number; or what is wrong
     /// with it.
     pub fn decode(start: &[u8], number: u32) -> Result<Header, &'static str> {
+        if !MAGIC.starts_with(&start[..MAGIC.len().min(start.len())]) {
+            return Err(FOREIGN);
+        }
         let Some(bytes) = start.first_chunk::<{ HEADER_LEN as usize }>() else {
             return Err("the file ends within its header");
         };
@@ -203,11 +206,10 @@ impl Header {
             && !(1..HEADER_LEN).contains(&header.previous_end)
             && header.next_id.0 <= NUMBERS;
         match header {
-            _ if !bytes.starts_with(MAGIC) => Err("it does not begin like a binlog segment"),
             _ if u32_at(40) != crc32fast::hash(&bytes[..40]) => {
                 Err("the checksum of its header is wrong")
             }
-            _ if header.number != number => Err(OTHER_NUMBER),
+            _ if header.number != number => Err("its header is that of another segment"),
             _ if !is_sound => Err("the fields of its header are not valid"),
             _ => Ok(header),
         }

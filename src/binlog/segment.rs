@@ -3,7 +3,7 @@
 
 use super::error::Error;
 use super::format::{
-    FRAME_LEN, Frame, HEADER_LEN, Header, OTHER_NUMBER, Place, Record, VERSION, segment_name,
+    FOREIGN, FRAME_LEN, Frame, HEADER_LEN, Header, Place, Record, VERSION, segment_name,
 };
 use super::storage::{CHUNK, File, Source};
 use crate::protocol::TubeName;
@@ -94,11 +94,11 @@ impl Found {
         self.header.map_err(|flaw| self.damaged(0, flaw))
     }
 
-    /// An error if no server has begun it, under this name or another one.
+    /// An error if this is no file of ours, whatever has become of it.
     pub(super) fn must_be_ours(&self) -> Result<(), Error> {
         match self.header {
-            Err(flaw) if flaw == OTHER_NUMBER => Ok(()),
-            _ => self.sound_header().map(drop),
+            Err(FOREIGN) => self.sound_header().map(drop),
+            _ => Ok(()),
         }
     }
 
