@@ -13,8 +13,8 @@
 //! be allocated). So its room is allocated, and a later write to these blocks need not change
 //! the file system's metadata, which would be synced as well. A block that is only allocated
 //! costs more writes or flushes at its first sync (`tests/binlog/zeros` counts them). But
-//! while a put waits for the file, as the first one of all does, its room is only allocated:
-//! to write 30 MB may take seconds. What a file has beyond 64 MiB is only allocated, too:
+//! while a put waits for the file, as the first one of all does, its room is only allocated
+//! and nothing is synced: to write 30 MB may take seconds. What a file has beyond 64 MiB is only allocated, too:
 //! files are longer than that only for long jobs, each of which is written in one piece.
 //!
 //! An obsolete segment becomes a prepared one with its file, its name and its old contents:
@@ -218,9 +218,15 @@ impl Binlog {
     }
 
     fn work_on_files(&self) -> Result<(), Error> {
-        let tail = self.tail();
+        let mut tail = self.tail();
         let (has_obsolete, end) = (!tail.obsolete.is_empty(), tail.end);
+        let unnamed = tail.upkeep.unnamed.take();
         drop(tail);
+        // At the same time another thread may sync what is in it. If this fails, that thread
+        // tries it, too.
+        if let Some(segment) = unnamed.filter(|_| self.storage.sync().is_ok()) {
+            segment.is_named.store(true, Ordering::Release);
+        }
         // Before an obsolete segment may go, the mark that says so must be synced.
         if has_obsolete && self.sync_up_to(end) == Err(Failed) {
             return Ok(());
@@ -245,7 +251,7 @@ impl Binlog {
                 Work::Resize(index) => {
                     let mut prepared = tail.prepared.swap_remove(index);
                     drop(tail);
-                    let done = prepared.resize(len, zeros);
+                    let done = prepared.resize(&*self.storage, len, zeros);
                     self.tail().prepared.push(prepared);
                     done.map(|()| None)
                 }
@@ -274,7 +280,7 @@ impl Binlog {
     /// higher one.
     pub(super) fn begin_at(&self, next_id: JobId) -> Result<(), Error> {
         let name = self.tail().upkeep.next_name();
-        let made = prepare(&*self.storage, name, BLOCK, BLOCK)?;
+        let made = prepare(&*self.storage, name, BLOCK, 0)?;
         let mut tail = self.tail();
         tail.live.next_id = tail.live.next_id.max(next_id);
         tail.prepared.push(made);
@@ -311,8 +317,7 @@ impl Binlog {
 /// Up to this length, a new file is written and not only allocated.
 const MOST_ZEROS: u64 = 64 << 20;
 
-/// Prepares a segment of this length, durably, or nothing. Up to the length `zeros`, zeros
-/// are written.
+/// Prepares a segment of this length, or nothing. Up to the length `zeros`, zeros are written.
 pub(super) fn prepare(
     storage: &dyn Storage,
     name: String,
@@ -327,24 +332,30 @@ pub(super) fn prepare(
         file,
         is_adopted: false,
     };
-    let done = made.resize(len, zeros).and_then(|()| {
-        let synced = storage.sync();
-        synced.map_err(Error::on("prepare", &made.name))
-    });
+    let done = made.resize(storage, len, zeros);
     // If this fails too, the caller still gets the first error.
     let done = done.inspect_err(|_| drop(storage.remove(&made.name)));
     done.map(|()| made)
 }
 
 impl Prepared {
-    /// Gives it another length. If there is no room, it stays as it was.
-    pub fn resize(&mut self, len: u64, zeros: u64) -> Result<(), Error> {
+    /// Gives it another length. If there is no room, it stays as it was. Zeros are synced here;
+    /// otherwise this is left to the first sync of the segment, and so is the name. (Shared
+    /// storage may lack the room that it has promised.)
+    pub fn resize(&mut self, storage: &dyn Storage, len: u64, zeros: u64) -> Result<(), Error> {
         let resize = || {
             if len < self.len {
                 return self.file.set_len(len);
             }
             self.file.allocate(len, len.min(zeros))?;
-            self.file.sync()
+            if storage.is_shared() {
+                self.file.sync()?;
+                storage.sync()
+            } else if zeros > 0 {
+                self.file.sync()
+            } else {
+                Ok(())
+            }
         };
         let resized = resize().inspect_err(|_| drop(self.file.set_len(self.len)));
         resized.map_err(Error::on("prepare", &self.name))?;

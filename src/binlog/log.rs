@@ -31,7 +31,7 @@ use super::format::{FRAME_LEN, Frame, Header, Place, Record, segment_name};
 use super::storage::File;
 use super::tail::{BLOCK, Prepared, Step};
 use super::{Binlog, Event, Failed, Lsn, SyncMode, locked};
-use crate::sync::{AtomicU64, Condvar, Instant, Mutex, Ordering, spawn, thread};
+use crate::sync::{AtomicBool, AtomicU64, Condvar, Instant, Mutex, Ordering, spawn, thread};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -324,7 +324,7 @@ impl Binlog {
             let on_sync = Error::on("sync", segment_name(segment.number));
             let mut synced = segment.file.sync();
             let before = locked(segment.before.lock()).take();
-            if before.is_some() {
+            if before.is_some() && !segment.is_named.load(Ordering::Acquire) {
                 synced = synced.and_then(|()| self.storage.sync());
             }
             let found = synced.and_then(|()| self.must_have_name(&segment));
@@ -456,6 +456,8 @@ pub(super) struct OpenSegment {
     /// The segment before, until the first sync of this one, if this process has begun it: its
     /// file, and where its records end. (Longer, a removed file would keep its room.)
     before: Mutex<Option<(Arc<dyn File>, Place)>>,
+    /// The segments thread has synced its name, so that the first sync need not.
+    pub is_named: AtomicBool,
 }
 
 impl Writer {
@@ -475,6 +477,7 @@ impl Writer {
             start,
             synced_to: AtomicU64::new(start + synced),
             before: Mutex::new(before),
+            is_named: AtomicBool::new(false),
         };
         Writer {
             segment: Arc::new(segment),
@@ -600,6 +603,8 @@ impl Writer {
         let before = (self.segment.file.clone(), self.place);
         *self = Writer::new(place, prepared.file.clone(), 0, self.lsn(), Some(before));
         *binlog.segment() = self.segment.clone();
+        binlog.tail().upkeep.unnamed = Some(self.segment.clone());
+        binlog.ask_for_upkeep();
         Ok(())
     }
 }

@@ -228,7 +228,7 @@ impl Opening<'_> {
     pub fn begin(&self, mut live: LiveBytes, number: u32) -> Result<Binlog, Error> {
         self.remove_prepared()?;
         let storage = &*self.storage;
-        let first = prepare(storage, prepared_name(0), BLOCK, BLOCK)?;
+        let first = prepare(storage, prepared_name(0), BLOCK, 0)?;
         live.begin(number, BLOCK);
         let place = name_segment(storage, &first, &live.header(0), || false)?;
         let named = storage.sync();
@@ -236,6 +236,7 @@ impl Opening<'_> {
         let writer = Writer::new(place, first.file, HEADER_LEN, Lsn::START, None);
         // As at any time, what fails here stops only puts.
         let second = prepare(storage, prepared_name(1), BLOCK, BLOCK);
+        let second = second.and_then(|made| self.sync_names().map(|()| made));
         Ok(self.binlog(live, writer, second.into_iter().collect(), 1))
     }
 

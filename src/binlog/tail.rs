@@ -66,6 +66,7 @@
 use super::error::Error;
 use super::format::{HEADER_LEN, Header, Record, prepared_name, put_len_of};
 use super::live::LiveBytes;
+use super::log::OpenSegment;
 use super::storage::File;
 use super::{Jobs, Lsn};
 use crate::engine::{Change, StoredJob, StoredPause};
@@ -119,6 +120,8 @@ pub(super) struct Upkeep {
     pub served: u64,
     /// The log is closed or has failed.
     pub is_closed: bool,
+    /// A segment that has begun, and whose name may not be synced.
+    pub unnamed: Option<Arc<OpenSegment>>,
 }
 
 impl Upkeep {
@@ -609,6 +612,7 @@ impl Tail {
     /// files may have become free only now.
     pub fn needs_upkeep(&self) -> bool {
         match self.no_room {
+            _ if self.upkeep.unnamed.is_some() => true,
             Some(_) => !self.obsolete.is_empty() || self.room() < self.segment_len / 4,
             None => self.next_work(self.end).is_some(),
         }

@@ -5,9 +5,11 @@ use crate::model::{Server, start_with};
 use beanpole::binlog::SyncMode;
 use beanpole::protocol::JobId;
 use std::io::ErrorKind;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
 use std::time::Duration;
+use support::patience;
 
 const SIZE: u64 = 64 << 10;
 const SHORT_SIZE: u64 = 16 << 10;
@@ -379,4 +381,41 @@ fn where_replies_wait_for_no_sync_a_new_segment_makes_them_wait_for_one() {
         waited = syncs.load(Ordering::Relaxed) - before;
     }
     assert_eq!(waited, 1);
+}
+
+/// The first put of all waits for files, too.
+#[test]
+fn a_put_that_waits_for_files_waits_for_no_sync() {
+    let disk = Disk::default();
+    let mut server = open(&disk, SHORT_SIZE);
+    disk.watch(Arc::new(|_, operation| {
+        assert!(!operation.starts_with("sync"));
+    }));
+    assert!(server.put(500, &mut Random::new(1)));
+}
+
+/// While one thread syncs what is in a new segment, another one syncs its name.
+#[test]
+fn a_new_segment_and_its_name_are_synced_at_the_same_time() {
+    let (disk, random) = (Disk::default(), &mut Random::new(1));
+    let mut server = open(&disk, SHORT_SIZE);
+    server.log.spawn_threads(|_| ()).unwrap();
+    let (names, synced) = mpsc::channel();
+    let (synced, has_begun) = (Mutex::new(synced), AtomicBool::new(false));
+    disk.watch(Arc::new(move |_, operation| {
+        let is_beside = thread::current().name() == Some("segments");
+        match operation {
+            "rename" => has_begun.store(true, Ordering::Relaxed),
+            "sync names" if is_beside => names.send(()).unwrap(),
+            "sync" if !is_beside && has_begun.swap(false, Ordering::Relaxed) => {
+                synced.lock().unwrap().recv_timeout(patience()).unwrap();
+            }
+            _ => {}
+        }
+    }));
+    while server.log.stats().current_index < 3 {
+        assert!(server.put(500, random));
+        commit(&mut server);
+    }
+    server.log.close().unwrap();
 }

@@ -695,9 +695,9 @@ fn a_header_that_an_earlier_process_has_left_is_replaced_before_its_file_is_a_se
     }
     let headers = |disk: &Disk| {
         let names = disk.names().into_iter();
-        let starts = names.map(|name| disk.contents(&name)[..44].to_vec());
-        let headers = starts.filter(|start| start.starts_with(b"beanpole"));
-        headers.collect::<Vec<_>>()
+        let segments = names.map(|name| disk.contents(&name));
+        let begun = segments.filter(|bytes| bytes.starts_with(b"beanpole"));
+        begun.map(|bytes| bytes[..44].to_vec()).collect::<Vec<_>>()
     };
     let (killed, _) = at_a_rename(&Disk::default());
     let left = headers(&killed);
