@@ -117,7 +117,10 @@ pub fn lock(path: &Path, wait: bool) -> Result<(Arc<dyn Storage>, Vec<String>), 
     };
     tried.map_err(Error::on("make or remove", "files"))?;
     let mut notices: Vec<String> = left.iter().map(Error::left_alone).collect();
-    if let Err(errno) = again(|| fsync(&directory.directory)) {
+    // Each local file system can do that, and a start need not wait for it twice.
+    if directory.is_shared()
+        && let Err(errno) = again(|| fsync(&directory.directory))
+    {
         notices.push(format!(
             "names in {} cannot be synced ({}), so a power cut may lose jobs, or keep the server from starting",
             path.display(),
