@@ -171,11 +171,12 @@ fn rest(resource: Option<Resource>, taken: &str) -> Option<u64> {
 fn groups() -> Option<u64> {
     let left = |most| {
         least_of_groups(most, |group| {
+            let most = number(&group.join(most)).filter(|&bytes| is_limit(bytes))?;
             let mut taken = ["memory.current", "memory.usage_in_bytes"].into_iter();
             let taken = taken.find_map(|file| number(&group.join(file)));
             let stat = fs::read_to_string(group.join("memory.stat")).unwrap_or_default();
             let taken = taken.unwrap_or(0).saturating_sub(file_pages(&stat));
-            Some(number(&group.join(most))?.saturating_sub(taken))
+            Some(most.saturating_sub(taken))
         })
     };
     let limits = ["memory.max", "memory.high", "memory.limit_in_bytes"];
@@ -184,7 +185,7 @@ fn groups() -> Option<u64> {
 
 /// Whether the memory of a control group that this process is in has a limit.
 pub fn has_group_limit() -> bool {
-    groups().is_some_and(is_limit)
+    groups().is_some()
 }
 
 /// Whether this is less than any machine has.
