@@ -90,6 +90,8 @@ pub struct Survey {
     pub obsolete: Vec<Result<Found, Error>>,
     /// The newest one, if a power cut has come before its first sync and left no header.
     pub unbegun: Option<Found>,
+    /// Nothing follows the records of the newest one.
+    is_whole: bool,
     /// Why no server starts here, as far as the names and the newest segment show.
     pub flaws: Vec<Error>,
 }
@@ -117,10 +119,10 @@ impl Survey {
                 ..Survey::default()
             });
         }
-        let (mut flaws, mut needed, mut by_newest) = (Vec::new(), None, true);
+        let (mut flaws, mut needed, mut by_newest, mut is_whole) = (Vec::new(), None, true, false);
         for found in files.values().rev() {
             if let Ok(found) = found {
-                needed = oldest_needed(found, &mut flaws)?;
+                (needed, is_whole) = oldest_needed(found, &mut flaws)?;
             }
             if needed.is_some() {
                 break;
@@ -154,6 +156,7 @@ impl Survey {
             segments,
             obsolete,
             unbegun,
+            is_whole,
             flaws,
         })
     }
@@ -182,8 +185,10 @@ fn is_unbegun(files: &BTreeMap<u32, Result<Found, Error>>) -> Result<bool, Error
     }
 }
 
-/// The oldest segment that is needed, as this one says; `None` if it does not say.
-fn oldest_needed(found: &Found, flaws: &mut Vec<Error>) -> Result<Option<u32>, Error> {
+/// The oldest segment that is needed, as this one says; `None` if it does not say. And whether
+/// nothing follows its records.
+fn oldest_needed(found: &Found, flaws: &mut Vec<Error>) -> Result<(Option<u32>, bool), Error> {
+    let mut is_whole = false;
     let mut oldest = found.header.ok().map(|header| header.oldest);
     flaws.extend(found.sound_header().err());
     let mut reader = Reader::new(found, HEADER_LEN, None)?;
@@ -195,7 +200,7 @@ fn oldest_needed(found: &Found, flaws: &mut Vec<Error>) -> Result<Option<u32>, E
                 }
                 continue;
             }
-            Ok(None) => reader.end().map(drop),
+            Ok(None) => reader.end().map(|end| is_whole = end == End::Whole),
             Err(error) => Err(error),
         };
         // A mark may come after a damaged record.
@@ -205,7 +210,7 @@ fn oldest_needed(found: &Found, flaws: &mut Vec<Error>) -> Result<Option<u32>, E
             break;
         }
     }
-    Ok(oldest.map(|oldest| oldest.min(found.number)))
+    Ok((oldest.map(|oldest| oldest.min(found.number)), is_whole))
 }
 
 /// A binlog that is about to be opened.
@@ -250,7 +255,8 @@ impl Opening<'_> {
     ) -> Result<Binlog, Error> {
         let (found, end) = (newest.found, newest.offset);
         let on = |action| Error::on(action, found.name());
-        let (synced, notice) = make_durable(newest, &*file, self.storage.is_shared())?;
+        let (synced, notice) =
+            make_durable(newest, &*file, survey.is_whole, self.storage.is_shared())?;
         self.notices.extend(notice);
         // The process that began it may not have lived to say so in the one before.
         if let [.., before, _] = &survey.segments[..] {
@@ -475,6 +481,7 @@ type Newest<'a> = (Reader<'a>, Arc<dyn File>);
 fn make_durable(
     newest: &Reader,
     file: &dyn File,
+    is_whole: bool,
     is_shared: bool,
 ) -> Result<(u64, Option<String>), Error> {
     let (found, end) = (newest.found, newest.offset);
@@ -485,7 +492,7 @@ fn make_durable(
     let from = newest.synced.max(HEADER_LEN);
     let mut reader = Reader::new(found, from, None)?;
     let is_mark = matches!(reader.next_record()?, Some((_, Record::Mark(_))));
-    let was_closed = is_mark && reader.offset == end && reader.end()? == End::Whole;
+    let was_closed = is_mark && reader.offset == end && is_whole;
     if was_closed && is_rewritten && newest.synced >= HEADER_LEN && !is_shared {
         return Ok((newest.synced, None));
     }

@@ -306,18 +306,21 @@ impl<'a> Reader<'a> {
         if self.frame()?.is_some_and(|frame| frame.is_continued()) {
             return Ok(End::Continued);
         }
-        // Asked before the checksum, which takes longest: most bytes do not pass.
         let says_synced = |frame: &Frame, at| frame.synced(at) > offset;
-        if self.find_frame(self.later, says_synced)?.is_some() {
+        let is_plausible =
+            |frame: &Frame, at| says_synced(frame, at) || at + u64::from(frame.len) <= found.len;
+        // Most files have none, and are searched once.
+        let first = self.find_frame(offset, is_plausible)?;
+        if let Some(first) = first
+            && let Some(_) = self.find_frame(self.later.max(first), says_synced)?
+        {
             let flaw =
                 "there is no valid record here, though a later record says that one was synced";
             return Err(found.damaged(offset, flaw));
         }
         // If the records end with zeros and no frame follows, what does is left from an earlier
         // use of the file.
-        let fits = |frame: &Frame, at| at + u64::from(frame.len) <= found.len;
-        let ends = is_all_zeros(self.window.at(offset, FRAME_LEN as usize)?);
-        if ends && self.find_frame(offset, fits)?.is_none() {
+        if first.is_none() && is_all_zeros(self.window.at(offset, FRAME_LEN as usize)?) {
             return Ok(End::Whole);
         }
         let last = self.window.last_set_byte(offset)?;
