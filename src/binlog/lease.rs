@@ -168,9 +168,7 @@ impl Directory {
         let mut options = fs::OpenOptions::new();
         let options = options.read(true).custom_flags(OFlag::O_DIRECTORY.bits());
         let directory = options.open(path).map_err(on(path.to_owned()))?;
-        // Whoever can write to the directory could otherwise have root make a file anywhere.
-        let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_NOFOLLOW;
-        let lock = open_at(&directory, LOCK, flags);
+        let lock = open_at(&directory, LOCK, OFlag::O_RDWR | OFlag::O_CREAT);
         Ok(Directory {
             lock: lock.map_err(on(path.join(LOCK)))?,
             directory,
@@ -419,8 +417,9 @@ impl Storage for Directory {
 /// Opens a file in a directory. A file that is created is for its owner alone.
 fn open_at(directory: &fs::File, name: &str, flags: OFlag) -> io::Result<fs::File> {
     let mode = Mode::S_IRUSR | Mode::S_IWUSR;
-    // Opening a pipe would wait for its other end, and reading for ever.
-    let flags = flags | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
+    // Whoever can write to the directory could otherwise have root make or change a file
+    // anywhere. Opening a pipe would wait for its other end, and reading for ever.
+    let flags = flags | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
     let file: fs::File = again(|| openat(directory, name, flags, mode))?.into();
     if file.metadata()?.is_file() {
         Ok(file)
@@ -736,6 +735,18 @@ mod tests {
         let why = "in the binlog directory: Is a directory (os error 21)";
         assert_eq!(left, [format!("cannot remove segment.spare3.17.2 {why}")]);
         assert!(!path("segment.spare4.17.1").exists());
+    }
+
+    #[test]
+    fn no_file_is_used_through_a_symbolic_link() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("queue");
+        fs::create_dir(&path).unwrap();
+        std::os::unix::fs::symlink("../elsewhere", path.join("segment.spare2")).unwrap();
+        fs::write(place.path().join("elsewhere"), "x").unwrap();
+        let directory = Directory::open(&path).unwrap();
+        assert!(directory.open("segment.spare2").is_err());
+        assert!(directory.open_to_read("segment.spare2").is_err());
     }
 
     /// To close any descriptor of the lock's file releases the lock.

@@ -4,6 +4,7 @@ use crate::failure::plain;
 use crate::text::output::complain;
 use beanpole::binlog::storage::{File, Source};
 use beanpole::binlog::{Error, lock_to_read};
+use nix::libc::{O_NOFOLLOW, O_NONBLOCK};
 use std::fs::{self, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
@@ -56,9 +57,9 @@ impl Source for ReadOnly {
     }
 
     fn open_to_read(&self, name: &str) -> io::Result<Arc<dyn File>> {
-        // Opening a pipe would wait for its other end.
+        // Opening a pipe would wait for its other end. A server follows no symbolic link here.
         let mut opening = OpenOptions::new();
-        let options = opening.read(true).custom_flags(nix::libc::O_NONBLOCK);
+        let options = opening.read(true).custom_flags(O_NOFOLLOW | O_NONBLOCK);
         let file = options.open(self.0.join(name))?;
         if file.metadata()?.is_file() {
             Ok(Arc::new(file))
