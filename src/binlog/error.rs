@@ -51,10 +51,8 @@ impl Error {
     /// directory.
     pub(super) fn unusable(path: &Path, source: io::Error) -> Error {
         let path = path.display();
-        let hint = match source.kind() {
-            io::ErrorKind::NotFound => "; create it first",
-            _ => "",
-        };
+        let is_missing = source.kind() == io::ErrorKind::NotFound;
+        let hint = if is_missing { "; create it first" } else { "" };
         let text = format!("cannot use the binlog directory: {path}: {source}{hint}");
         Error::Io(source.kind(), text)
     }

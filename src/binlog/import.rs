@@ -206,10 +206,10 @@ pub struct Theirs {
     pub jobs: BTreeMap<JobId, StoredJob>,
     /// The highest id in a record.
     pub highest: u64,
-    /// What is wrong with the jobs whose body is not complete, and in which file each is.
-    not_whole: BTreeMap<JobId, (u32, String)>,
-    /// The files with bytes that are no record, and what is wrong with these.
-    unread: Vec<(u32, String)>,
+    /// What is wrong with the jobs whose body is not complete.
+    not_whole: BTreeMap<JobId, String>,
+    /// What is wrong with bytes that are no record.
+    unread: Vec<String>,
     /// How many times a job was buried.
     buried: u64,
 }
@@ -221,8 +221,8 @@ impl Theirs {
     /// Reads the next file. Each record is shown before it counts, with its offset and its
     /// job: `None` if the body of the job does not end in CR LF.
     pub fn read(&mut self, file: &TheirFile, show: &mut Show) -> Result<(), Error> {
-        let (layout, name) = (file.layout, their_name(file.number));
-        let (mut window, mut offset) = (Window::open(&*file.storage, &name)?, 4);
+        let (layout, file_name) = (file.layout, their_name(file.number));
+        let (mut window, mut offset) = (Window::open(&*file.storage, &file_name)?, 4);
         let flaw = loop {
             let name_len = name_len(window.at(offset, NAME_AT)?);
             let len = NAME_AT + name_len + layout as usize;
@@ -261,12 +261,13 @@ impl Theirs {
                 }),
             };
             show(offset, id, &mut record);
-            self.apply(id, record, file.number);
+            self.apply(id, record, &file_name);
             offset += (len + body_len) as u64;
         };
         let bytes = file.len - offset;
-        let flaw = format!("{flaw}, {bytes} bytes from offset {offset} on are not read");
-        self.unread.push((file.number, flaw));
+        self.unread.push(format!(
+            "{file_name}: {flaw}, {bytes} bytes from offset {offset} on are not read"
+        ));
         Ok(())
     }
 
@@ -281,12 +282,12 @@ impl Theirs {
         )))
     }
 
-    /// The files with something that cannot be taken over, and why.
-    pub fn flaws(&self) -> impl Iterator<Item = (u32, String)> {
+    /// What cannot be taken over, and why.
+    pub fn flaws(&self) -> impl Iterator<Item = String> {
         self.unread.iter().chain(self.not_whole.values()).cloned()
     }
 
-    fn apply(&mut self, id: JobId, record: Option<Record>, number: u32) {
+    fn apply(&mut self, id: JobId, record: Option<Record>, name: &str) {
         self.highest = self.highest.max(id.0);
         let lives = self.jobs.contains_key(&id);
         match record {
@@ -305,8 +306,8 @@ impl Theirs {
             }
             // If an earlier record has the complete job, that record counts.
             None if !lives => {
-                let flaw = format!("job {id} is not whole, its body does not end in CR LF");
-                self.not_whole.insert(id, (number, flaw));
+                let flaw = format!("{name}: job {id} is not whole, its body does not end in CR LF");
+                self.not_whole.insert(id, flaw);
             }
             // An update of an unknown job: the job is deleted.
             _ => {}
@@ -386,11 +387,10 @@ impl Import {
                 counted(files, "binlog file"),
             ));
         }
-        let flaws = self.theirs.flaws().map(|(number, flaw)| {
-            let name = their_name(number);
-            format!("not all of {name} was taken over: {flaw}")
-        });
-        opening.notices.extend(flaws);
+        for flaw in self.theirs.flaws() {
+            let told = format!("not all was taken over: {flaw}");
+            opening.notices.push(told);
+        }
         let jobs = std::mem::take(&mut self.theirs.jobs).into_values();
         jobs.for_each(|job| opening.jobs.restore(job));
         Ok(binlog)

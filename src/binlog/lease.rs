@@ -122,9 +122,8 @@ pub fn lock(path: &Path, wait: bool) -> Result<(Arc<dyn Storage>, Vec<String>), 
         && let Err(errno) = again(|| fsync(&directory.directory))
     {
         notices.push(format!(
-            "names in {} cannot be synced ({}), so a power cut may lose jobs, or keep the server from starting",
-            path.display(),
-            io::Error::from(errno)
+            "names in {} cannot be synced ({errno}), so a power cut may lose jobs, or keep the server from starting",
+            path.display()
         ));
     }
     Ok((Arc::new(directory), notices))
@@ -136,8 +135,15 @@ pub fn lock_to_read(path: &Path, wait: bool) -> Result<Directory, Error> {
     let mut directory = Directory::open(path)?;
     let is_ours = directory.lock_file(wait).map_err(refused)?;
     let is_shared = is_shared(&directory.lock).map_err(refused)?;
-    // On a local file system no second server gets in even if the file `lock` is removed.
-    if !is_ours || !is_shared && !directory.lock_itself(wait) {
+    // On a local file system no second server gets in even if the file `lock` is removed: no
+    // user can remove the lock on the directory itself. (Not every file system has such a lock.
+    // No signal interrupts this: after each handler the system continues it.)
+    let itself = &directory.directory;
+    if wait && !is_shared {
+        itself.lock().ok();
+    }
+    let is_taken = || matches!(itself.try_lock(), Err(TryLockError::WouldBlock));
+    if !is_ours || !is_shared && is_taken() {
         return Err(Error::Locked(path.to_owned()));
     }
     directory.token = is_shared.then(Vec::new);
@@ -190,17 +196,6 @@ impl Directory {
             Err(Errno::EAGAIN | Errno::EACCES) => Ok(false),
             Err(errno) => Err(errno.into()),
         }
-    }
-
-    /// Locks the directory itself. Unlike the file `lock`, no user can remove
-    /// it. Returns false if another server has it.
-    fn lock_itself(&self, wait: bool) -> bool {
-        // Not every file system can lock a directory. The file `lock` is locked in any
-        // case. (No signal interrupts this: after each handler the system continues it.)
-        if wait {
-            self.directory.lock().ok();
-        }
-        !matches!(self.directory.try_lock(), Err(TryLockError::WouldBlock))
     }
 
     /// Writes our token into the lock's file.

@@ -147,7 +147,7 @@ impl Survey {
             next = next.and(number.checked_add(1));
             match found {
                 Ok(found) => segments.push(found),
-                // It may say why the newest one has no header.
+                // It may say why the newest one has no header, or that nothing is missing.
                 Err(error) => flaws.insert(0, error),
             }
         }
@@ -498,7 +498,7 @@ fn make_durable(
     }
     file.sync().map_err(on("sync"))?;
     file.forget().map_err(on("read"))?;
-    let again = found.read_again()?;
+    let again = Found::read(found.storage.clone(), found.number)?;
     let mut reader = Reader::new(found, from, None)?;
     while reader.next_record()?.is_some() {}
     // (On shared storage, another server may have written more since.)

@@ -15,7 +15,7 @@ use std::sync::Arc;
 pub struct Found {
     /// Its number.
     pub number: u32,
-    storage: Arc<dyn Source>,
+    pub(super) storage: Arc<dyn Source>,
     /// How long it is, in bytes.
     pub len: u64,
     /// Its header, or what is wrong with it.
@@ -68,11 +68,6 @@ impl Found {
             header,
             salt,
         })
-    }
-
-    /// Reads its start once more.
-    pub(super) fn read_again(&self) -> Result<Found, Error> {
-        Found::read(self.storage.clone(), self.number)
     }
 
     /// A place in it.
@@ -290,10 +285,6 @@ impl<'a> Reader<'a> {
     /// is damage if a later frame says that this offset had been synced.
     pub fn end(&mut self) -> Result<End, Error> {
         let (found, offset) = (self.found, self.offset);
-        if let Some(end) = self.end.filter(|end| *end > found.len) {
-            let flaw = format!("the file ends where its records go on to {end}");
-            return Err(found.damaged(found.len, flaw));
-        }
         if let Some(end) = self.end {
             let flaw =
                 "there is no valid record here, though the next segment says that one was written";

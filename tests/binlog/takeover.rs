@@ -403,7 +403,7 @@ fn a_file_with_an_incomplete_job_is_named() {
     let opened = open(&disk);
     let ids: Vec<u64> = opened.jobs.keys().map(|id| id.0).collect();
     assert_eq!(ids, [1, 3, 4, 5]);
-    let told = "not all of binlog.1 was taken over: job 2 is not whole, its body does not end in \
+    let told = "not all was taken over: binlog.1: job 2 is not whole, its body does not end in \
         CR LF";
     assert_eq!(opened.notices[1..], [told]);
     assert_eq!(disk.contents("binlog.1.taken"), files[0].1);
@@ -451,7 +451,7 @@ fn a_file_with_bytes_that_are_no_record_is_named() {
         let disk = disk_with(&[("binlog.1", file.clone())]);
         let opened = open(&disk);
         assert_eq!(opened.jobs.len(), 1);
-        let told = format!("not all of binlog.1 was taken over: {told}");
+        let told = format!("not all was taken over: binlog.1: {told}");
         assert_eq!(opened.notices[1..], [told]);
         assert_eq!(disk.contents("binlog.1.taken"), file);
     }

@@ -57,7 +57,7 @@ impl Compared {
         let is_sound = !opened
             .notices
             .iter()
-            .any(|told| told.starts_with("not all of "));
+            .any(|told| told.starts_with("not all was taken over"));
         assert_eq!(verified.status.success(), is_sound, "{verified:?}");
         if is_sound && random.one_in(15) {
             let repaired = saved("repair", directory.path()).expect("it is sound");

@@ -206,10 +206,7 @@ fn read(
     }
     let unknown = live.jobs.iter().filter(|(_, job)| job.is_none());
     let lost = unknown.map(|(id, _)| format!("job {id} is lost: no record says what it was"));
-    let kept = theirs
-        .flaws()
-        .map(|(number, flaw)| format!("{}: {flaw}", their_name(number)));
-    live.losses = lost.chain(kept).collect();
+    live.losses = lost.chain(theirs.flaws()).collect();
     live.highest = live.highest.max(theirs.highest);
     let theirs = theirs.jobs.into_iter();
     live.jobs.extend(theirs.map(|(id, job)| (id, Some(job))));
