@@ -452,8 +452,9 @@ fn give_away(directory: &Path, like: &Path) -> io::Result<()> {
 
 /// Makes the names in a directory durable, if the file system can do that.
 fn sync_names(directory: &Path) -> io::Result<()> {
+    use io::ErrorKind::{InvalidInput, Unsupported};
     match File::open(directory)?.sync_all() {
-        Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
+        Err(error) if matches!(error.kind(), InvalidInput | Unsupported) => Ok(()),
         done => done,
     }
 }
