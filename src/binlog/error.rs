@@ -14,13 +14,9 @@ pub enum Error {
     Locked(PathBuf),
     /// An operation failed: what the system says, and the whole text.
     Io(io::ErrorKind, String),
-    /// A segment holds bytes that no server wrote there.
-    Damaged {
-        /// What is wrong with them.
-        flaw: String,
-        /// The whole text, which says where they are.
-        text: String,
-    },
+    /// A segment holds bytes that no server wrote there: what is wrong with them, and the whole
+    /// text, which says where they are.
+    Damaged(String, String),
     /// Any other reason. The text is complete.
     Refused(String),
 }
@@ -70,7 +66,7 @@ impl Error {
         let text = format!(
             "{name} is damaged at offset {offset}: {flaw}; nothing was changed; {REPAIR}, or restore the file from a copy"
         );
-        Error::Damaged { flaw, text }
+        Error::Damaged(flaw, text)
     }
 
     /// The files from one number to another are not there, though they are needed.
@@ -121,7 +117,7 @@ impl fmt::Display for Error {
                 "the binlog directory {} is locked by another server or `beanpole binlog`; stop that one, or use --wait to wait for it",
                 path.display()
             ),
-            Error::Io(_, text) | Error::Damaged { text, .. } | Error::Refused(text) => {
+            Error::Io(_, text) | Error::Damaged(_, text) | Error::Refused(text) => {
                 f.write_str(text)
             }
         }

@@ -180,7 +180,7 @@ fn is_unbegun(files: &BTreeMap<u32, Result<Found, Error>>) -> Result<bool, Error
         reader.end().map(|end| end == End::Whole)
     };
     match ends_whole() {
-        Err(Error::Damaged { .. }) => Ok(false),
+        Err(Error::Damaged(..)) => Ok(false),
         read => read,
     }
 }

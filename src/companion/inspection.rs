@@ -135,7 +135,7 @@ fn never_finished(place: &str, bytes: u64) -> Finding {
 
 /// Reports why no server starts, except for what is reported where it is read.
 fn refuse(flaws: &[Error], tell: &mut Tell) {
-    let is_other = |flaw: &&Error| !matches!(flaw, Error::Damaged { .. });
+    let is_other = |flaw: &&Error| !matches!(flaw, Error::Damaged(..));
     for flaw in flaws.iter().filter(is_other) {
         let text = plain(flaw);
         // What to do follows.
@@ -188,7 +188,7 @@ fn read_segment(found: &Found, next: Option<&Found>, tell: &mut Tell) -> Result<
                 return Ok(());
             }
             Ok(End::Torn(_)) => "what was begun there was not finished".to_owned(),
-            Err(Error::Damaged { flaw, .. }) => flaw,
+            Err(Error::Damaged(flaw, _)) => flaw,
             Err(other) => return Err(other),
         };
         let (bytes, has_more) = reader.resume()?;
