@@ -89,8 +89,6 @@ impl Inspection {
     pub fn read(&self, whole: bool, tell: &mut Tell) -> Result<(Theirs, usize), Error> {
         let (survey, segments) = (&self.survey, &self.survey.segments);
         refuse(&survey.flaws, tell);
-        let obsolete = survey.obsolete.iter().flatten();
-        obsolete.for_each(|found| tell(not_needed(&found.name())));
         for (index, found) in segments.iter().enumerate() {
             read_segment(found, segments.get(index + 1), tell)?;
         }
@@ -100,7 +98,10 @@ impl Inspection {
         let has_log = !segments.is_empty();
         let files = TheirFiles::of(self.storage.clone(), &survey.names, has_log)?;
         refuse(&files.flaws, tell);
-        files.taken.iter().for_each(|name| tell(not_needed(name)));
+        for name in &files.taken {
+            let told = format!("{name}: not needed any more, and not read");
+            tell(Finding::Note(told));
+        }
         let mut theirs = Theirs::default();
         for file in &files.new {
             theirs.read(file, &mut |offset, id, record| {
@@ -117,10 +118,6 @@ impl Inspection {
         }
         Ok((theirs, segments.len() + files.new.len()))
     }
-}
-
-fn not_needed(file: &str) -> Finding {
-    Finding::Note(format!("{file}: not needed any more, and not read"))
 }
 
 fn place(found: &Found, offset: u64) -> String {
