@@ -156,7 +156,8 @@
 //!   options promise: synced with `-f 0`, otherwise written.
 //! - **Group commit**: one write and one sync for all threads that wait. The *writer* is
 //!   what a thread must hold to write to the binlog; threads hand it to each other. The
-//!   *committer* is the thread that writes and syncs in time what no other thread does.
+//!   *committer* is the thread that writes in time what no other thread does, and with
+//!   `-f MS` the *syncer* is the one that syncs.
 //! - **Segment**: one file of the binlog. A *prepared* segment is a preallocated
 //!   file in which the next segment begins (`segment.spare` on disk). An *obsolete*
 //!   one has no live bytes, nor has any before it: it is *recycled*, which makes it a

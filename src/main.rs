@@ -342,7 +342,7 @@ fn open(options: &Options, mut clock: Clock) -> Result<Recovered, Failure> {
     Ok((engine, Some(opened.binlog), clock, limits))
 }
 
-/// Starts the binlog's threads: the committer, and the one that prepares segments.
+/// Starts the binlog's threads.
 fn start_binlog_threads(binlog: &Arc<Binlog>, events: Sender<Event>) -> io::Result<()> {
     let report = move |event: binlog::Event<'_>| match event {
         binlog::Event::NoRoom(len, error, taken) => {

@@ -5,20 +5,20 @@
 //! thread has appended, syncs once, and notifies all waiters of that. A thread that
 //! finds another one writing queues its [`Waiter`]. After the write, the committer (a
 //! thread) writes for the waiters that came meanwhile, unless another thread takes the
-//! writer first. The committer also writes and syncs in time what no client waits for.
+//! writer first. The committer also writes in time what no client waits for. With `Every`,
+//! another thread, the syncer, syncs in time: so no waiter waits for a sync.
 //!
 //! | call | when it returns |
 //! |---|---|
 //! | [`commit`](Binlog::commit) | the log is durable up to the LSN: synced with `Always`, else written |
 //! | [`commit_then`](Binlog::commit_then) | at once if another thread is writing; that one [notifies](Waiter) |
-//! | [`write_soon`](Binlog::write_soon) | at once; the committer writes and syncs in time |
+//! | [`write_soon`](Binlog::write_soon) | at once; the committer writes in time, and the syncer syncs |
 //! | [`sync_up_to`](Binlog::sync_up_to) | it is written and synced, in every mode |
 //!
 //! - Syncs come one after the other. After the first failure nothing is durable any
 //!   more, and nothing is tried again.
 //! - With `Always`, the writer is free only when all waiters are notified.
-//! - When a sync is due while another thread writes, the committer gets the writer next. It
-//!   does not poll.
+//! - When a write is due while another thread writes, that one wakes the committer.
 //!
 //! Why nothing simpler? With a mutex around writing and syncing, all threads
 //! that come during a sync would sync one after the other. With a condition
@@ -36,8 +36,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Changes that no client waits for are written after this time, or when a sync is due,
-/// if that is earlier.
+/// Changes that no client waits for are written after this time, or when a sync is due, if
+/// that is earlier.
 const WRITTEN_WITHIN: Duration = Duration::from_millis(50);
 
 /// The writer, and what has to be written: for the waiters of the next commits, and by
@@ -51,12 +51,6 @@ pub(super) struct CommitQueue {
     waiters: Vec<(Lsn, Arc<dyn Waiter>)>,
     /// When the committer has to write what was appended.
     write_due: Option<Instant>,
-    /// When it has to write and sync that. With `Every`, this is set as long as something
-    /// is not synced.
-    sync_due: Option<Instant>,
-    /// One of these times has come. With `Every`, no other thread gets the writer before the
-    /// committer then.
-    is_due: bool,
     gathering: Gathering,
 }
 
@@ -123,15 +117,15 @@ impl CommitQueue {
         }
     }
 
-    /// When something is due.
-    fn due_at(&self) -> Option<Instant> {
-        self.write_due.into_iter().chain(self.sync_due).min()
+    /// Whether the committer has to write what was appended.
+    fn is_due(&self, now: Instant) -> bool {
+        self.write_due.is_some_and(|due| due <= now)
     }
 
-    /// When the committer has to wake. Once something is due, the thread that has the
-    /// writer wakes it.
-    fn wakes_at(&self) -> Option<Instant> {
-        let due = self.due_at().filter(|_| !self.is_due);
+    /// When the committer has to wake, if it can do nothing now. For a write that is due
+    /// already, the thread that has the writer wakes it.
+    fn wakes_at(&self, now: Instant) -> Option<Instant> {
+        let due = self.write_due.filter(|_| !self.is_due(now));
         let gathered = self.gathering.waits_for.map(|(_, until)| until);
         due.into_iter().chain(gathered).min()
     }
@@ -179,24 +173,15 @@ impl Binlog {
     /// write. `waiter` is notified of the result, by this thread or by the thread that
     /// writes.
     pub fn commit_then(&self, lsn: Lsn, waiter: Arc<dyn Waiter>) {
-        if let Some(up_to) = self.known(lsn) {
-            return waiter.durable(up_to);
-        }
         let mut queue = self.commit_queue.lock();
-        // Another thread may have written meanwhile.
         if let Some(up_to) = self.known(lsn) {
             drop(queue);
             return waiter.durable(up_to);
         }
         queue.waiters.push((lsn, waiter));
         let waiters = queue.waiters.len();
-        let is_over = queue.gathering.is_over(waiters);
-        // Whoever writes all does what is due, but for a sync that nobody waits for.
-        let may_lead = is_over && !(queue.is_due && queue.sync_due.is_some());
+        let may_lead = queue.gathering.is_over(waiters);
         let writer = queue.writer.take_if(|_| may_lead);
-        if writer.is_some() && std::mem::take(&mut queue.is_due) {
-            queue.write_due = None;
-        }
         drop(queue);
         if let Some(writer) = writer {
             // This caller is notified like the others, also of a failure.
@@ -249,7 +234,8 @@ impl Binlog {
         }
         queue.writer = Some(writer);
         let is_gathering = queue.gathering.waits_for.is_some();
-        let is_wanted = queue.is_due || !queue.waiters.is_empty() || is_gathering;
+        let is_due = queue.is_due(Instant::now());
+        let is_wanted = is_due || !queue.waiters.is_empty() || is_gathering;
         drop(queue);
         if is_wanted {
             // The committer writes for the waiters that came meanwhile, unless another
@@ -266,19 +252,18 @@ impl Binlog {
     /// `Never`), although no client waits for it. Not to be called under the server's lock.
     pub fn write_soon(&self) {
         let mut queue = self.commit_queue.lock();
-        // If this is set already, the committer will write this change, too.
+        // If this is set already, this change will be written, too, and synced.
         if queue.write_due.is_none() {
-            let sync_within = match self.sync {
-                // The sync must have ended when `span` is over.
-                SyncMode::Every(span) => Some(span * 3 / 4),
-                SyncMode::Always | SyncMode::Never => None,
-            };
-            let write_within = sync_within.map_or(WRITTEN_WITHIN, |span| span.min(WRITTEN_WITHIN));
             let now = Instant::now();
-            queue.write_due = now.checked_add(write_within);
-            queue.sync_due = queue.sync_due.or_else(|| now.checked_add(sync_within?));
+            queue.write_due = Some(now + WRITTEN_WITHIN);
             drop(queue);
             self.wake_committer();
+            if let SyncMode::Every(span) = self.sync {
+                let sync_due = &mut self.tail().sync_due;
+                // The sync must have ended when `span` is over.
+                *sync_due = sync_due.or_else(|| now.checked_add(span * 3 / 4));
+                self.files_changed.notify_all();
+            }
         }
     }
 
@@ -360,16 +345,20 @@ impl Binlog {
         Failed
     }
 
-    /// Starts the binlog's threads: the committer, and the segments thread. They end
-    /// after [`close`](Self::close), or after a failure.
+    /// Starts the binlog's threads: the committer, the segments thread, and with `Every` the
+    /// syncer. They end after [`close`](Self::close), or after a failure.
     ///
-    /// `report` is called on both.
+    /// `report` is called on the first two.
     pub fn spawn_threads(
         self: &Arc<Self>,
         report: impl FnMut(Event<'_>) + Clone + Send + 'static,
     ) -> io::Result<()> {
         let (binlog, reports) = (self.clone(), report.clone());
         spawn("committer", move || binlog.commit_until_closed(reports))?;
+        if let SyncMode::Every(_) = self.sync {
+            let binlog = self.clone();
+            spawn("syncer", move || binlog.sync_until_closed())?;
+        }
         let mut tail = self.tail();
         tail.upkeep.has_thread = true;
         // The recovery may have left work for it.
@@ -384,12 +373,11 @@ impl Binlog {
         // Set before the queue is read: so a later request wakes this thread.
         self.committer.get_or_init(thread::current);
         while self.failure.get().is_none()
-            && self.commit_for_others().is_ok()
+            && let Ok(wakes_at) = self.commit_for_others()
             && let Ok(longest) = self.ensure_lease()
             && !self.tail().upkeep.is_closed
         {
             let now = Instant::now();
-            let wakes_at = self.commit_queue.lock().wakes_at();
             let until_due = wakes_at.map(|due| due.max(now) - now);
             thread::park_timeout(until_due.unwrap_or(longest).min(longest));
         }
@@ -398,26 +386,37 @@ impl Binlog {
         }
     }
 
-    /// Writes for the waiters, and writes and syncs what is due. If another thread has
-    /// the writer, this does not wait for it: that thread wakes the committer for the next
-    /// call.
-    fn commit_for_others(&self) -> Result<(), Failed> {
+    /// Writes for the waiters, and what is due. Returns when it has to be called again. If
+    /// another thread has the writer, this does not wait for it: that thread wakes the
+    /// committer for the next call.
+    fn commit_for_others(&self) -> Result<Option<Instant>, Failed> {
         let mut queue = self.commit_queue.lock();
-        let now = Instant::now();
-        queue.is_due |= queue.due_at().is_some_and(|due| due <= now);
-        let waiters = queue.waiters.len();
-        let has_work = queue.gathering.is_over(waiters) && (queue.is_due || waiters > 0);
+        let (now, waiters) = (Instant::now(), queue.waiters.len());
+        let has_work = queue.gathering.is_over(waiters) && (queue.is_due(now) || waiters > 0);
         let Some(writer) = queue.writer.take_if(|_| has_work) else {
-            return Ok(());
+            return Ok(queue.wakes_at(now));
         };
-        (queue.is_due, queue.write_due) = (false, None);
-        let is_sync_due = queue.sync_due.take_if(|due| *due <= now).is_some();
+        queue.write_due = None;
         drop(queue);
-        self.write(writer)?;
-        if is_sync_due {
-            self.sync_up_to(Lsn(self.durable.load(Ordering::Acquire)))
-        } else {
-            Ok(())
+        self.write(writer).map(|()| Some(now))
+    }
+
+    /// The syncer.
+    fn sync_until_closed(&self) {
+        let mut tail = self.tail();
+        while !tail.upkeep.is_closed {
+            let now = Instant::now();
+            if tail.sync_due.take_if(|due| *due <= now).is_some() {
+                drop(tail);
+                // In this order: for what is appended later, both times are set again.
+                self.commit_queue.lock().write_due = None;
+                let end = self.tail().end;
+                let (Ok(()) | Err(Failed)) = self.sync_up_to(end);
+                tail = self.tail();
+            } else {
+                let until_due = tail.sync_due.map_or(Duration::MAX, |due| due - now);
+                tail = locked(self.files_changed.wait_timeout(tail, until_due)).0;
+            }
         }
     }
 }
@@ -709,21 +708,19 @@ mod tests {
             waiters.map(|it| *it.up_to.lock().unwrap()),
             [Some(Ok(end)); 2]
         );
-        let queue = binlog.commit_queue.lock();
-        assert!(!queue.is_due && queue.write_due.is_none());
     }
 
     /// A disk may hang for minutes.
     #[test]
-    fn the_committer_sleeps_while_another_thread_writes_and_then_syncs_what_is_due() {
+    fn the_committer_sleeps_while_another_thread_writes_and_then_writes_what_is_due() {
         let (_directory, binlog, _) = log(SyncMode::Every(Duration::from_millis(1)));
         let writer = binlog.commit_queue.lock().writer.take().unwrap();
         binlog.write_soon();
         binlog.spawn_threads(|_| ()).unwrap();
-        while !binlog.commit_queue.lock().is_due {
+        let wakes_at = || binlog.commit_queue.lock().wakes_at(Instant::now());
+        while wakes_at().is_some() {
             thread::yield_now();
         }
-        assert_eq!(binlog.commit_queue.lock().wakes_at(), None);
         binlog.write(writer).unwrap();
         while synced_to(&binlog) < binlog.tail().end {
             thread::yield_now();
@@ -759,6 +756,43 @@ mod tests {
         let mut found = [0];
         writer.segment.file.read_at(&mut found, offset).unwrap();
         assert_eq!(found, [1]);
+    }
+
+    /// Also where the next sync is due by then, and nobody else has anything to write.
+    #[test]
+    fn a_change_that_comes_during_a_write_and_a_sync_waits_for_the_write_alone() {
+        let (_directory, binlog, jobs) = log(SyncMode::Every(Duration::from_millis(1)));
+        let put = || binlog.append(&[Change::Put(JobId(1))], &jobs);
+        let sync = binlog.segment();
+        binlog.spawn_threads(|_| ()).unwrap();
+        for _ in 0..2 {
+            binlog.write_soon();
+            thread::sleep(Duration::from_millis(50));
+        }
+        let waiter = Arc::new(CommitResult::default());
+        let end = thread::scope(|threads| {
+            let writer = binlog.commit_queue.lock().writer.take().unwrap();
+            put();
+            let mut queue = binlog.commit_queue.lock();
+            threads.spawn(|| binlog.write(writer).unwrap());
+            let is_taken = |tail: &super::super::tail::Tail| {
+                tail.put_durable_at(JobId(1), Lsn(u64::MAX)).is_none()
+            };
+            while !is_taken(&binlog.tail()) {
+                thread::yield_now();
+            }
+            let end = put();
+            queue.waiters.push((end, waiter.clone()));
+            end
+        });
+        let is_missing = |up_to: &mut Option<_>| up_to.is_none();
+        let up_to = waiter.up_to.lock().unwrap();
+        let waited = waiter
+            .changed
+            .wait_timeout_while(up_to, PATIENCE, is_missing);
+        assert_eq!(*waited.unwrap().0, Some(Ok(end)));
+        drop(sync);
+        binlog.close().unwrap();
     }
 
     /// A removed file that is open takes as much of the disk as before.

@@ -119,8 +119,9 @@
 //! | group commit (`log`) | one sync serves all threads that wait | `waiting_for_another_threads_write_does_not_swallow_an_earlier_wake_up`, and the rows of `tests/bench` |
 //! | each sync checks that the file has a name (`log`) | nothing is acknowledged in a directory that was removed | `a_server_whose_directory_or_segment_is_removed_or_renamed_ends` |
 //! | gathering (`log`) | with `-f 0` a put waits for one sync, not for two | `the_next_sync_waits_for_all_clients_of_the_last_one_for_a_part_of_its_time`, `what_is_due_waits_with_the_others_for_the_clients_of_the_last_sync` |
-//! | committer | changes that no client waits for are written and synced in time | the simulator: `a record written during a sync is synced in time` |
-//! | the committer gets the writer next, once a sync is due | a disk that hangs costs no CPU | `the_committer_sleeps_while_another_thread_writes_and_then_syncs_what_is_due` |
+//! | committer | changes that no client waits for are written in time | `a_change_that_no_client_waits_for_is_written_long_before_its_sync_is_due` |
+//! | syncer | with `-f 50`, changes are synced in time, and no put waits for that | the simulator: `a record written during a sync is synced in time`; `a_change_that_comes_during_a_write_and_a_sync_waits_for_the_write_alone` |
+//! | the thread that writes wakes the committer, if a write is due then | a disk that hangs costs no CPU | `the_committer_sleeps_while_another_thread_writes_and_then_writes_what_is_due` |
 //! | one sync at a time, the first failure is final | nothing is acknowledged after a failure | the simulator: `a sync that runs while another one fails acknowledges nothing` |
 //! | `needed_for` | no client sees a job before its put is durable | `a_reply_about_a_job_waits_for_its_put_whatever_the_order_of_the_ids` |
 //! | puts leave two prepared segments unused | a full disk stops puts and nothing else | `changes_of_all_jobs_never_outrun_a_full_disk_that_loses_blocks_to_names` |
@@ -367,7 +368,8 @@ pub struct Binlog {
     durable: AtomicU64,
     /// The committer's thread, to wake it.
     committer: OnceLock<Thread>,
-    /// With `tail`: the segments thread is asked for something, or has done it.
+    /// With `tail`: the segments thread is asked for something, or has done it; or a sync has
+    /// become due at some time.
     files_changed: Condvar,
     failure: OnceLock<Error>,
     /// Not used where no other machine can take the directory over.

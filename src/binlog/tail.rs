@@ -71,6 +71,7 @@ use super::storage::File;
 use super::{Jobs, Lsn};
 use crate::engine::{Change, StoredJob, StoredPause};
 use crate::protocol::{JobId, Seconds};
+use crate::sync::Instant;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -165,6 +166,8 @@ pub(super) struct Tail {
     taken: Option<(JobId, Lsn)>,
     /// Where the log ends.
     pub end: Lsn,
+    /// With `Every`, when the syncer has to sync what was appended, if that is not synced.
+    pub sync_due: Option<Instant>,
     pub live: LiveBytes,
     /// The file of the newest segment, which the writer may still have to begin; `None` for
     /// the segment that was the newest at the start.

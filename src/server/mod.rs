@@ -10,7 +10,8 @@
 //! | acceptor | accepts and hands each socket to an idle worker, or starts one; ends the waits of clients that hang up | main | when the server stops | any client | the one lock, outbox, binlog |
 //! | worker, one for each open connection | reads, executes under the lock, writes | acceptor | when its client has closed and enough others are idle, or when the server stops | any client | the one lock, outbox, binlog |
 //! | timer | has the engine tick when something is due, and trims the heap | main | when the server stops | any client | the one lock, outbox, binlog |
-//! | committer, with `-b` | writes and syncs the binlog in time if no other thread does, and keeps the lease | main | when the binlog closes | any client | binlog, outbox |
+//! | committer, with `-b` | writes the binlog in time if no other thread does, with `-f 0` syncs it, and keeps the lease | main | when the binlog closes | any client | binlog, outbox |
+//! | syncer, with `-f MS` | syncs the binlog in time | main | when the binlog closes | any client | binlog, outbox |
 //! | segments, with `-b` | prepares and removes the binlog's files | main | when the binlog closes | any client | binlog, outbox |
 //! | log | writes lines to standard error | main | at the end | no client | none |
 //!
