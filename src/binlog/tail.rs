@@ -228,7 +228,6 @@ impl Tail {
         let garbage = garbage.sum();
         self.earn_compaction(garbage);
         self.compact(changes.len(), jobs, false);
-        self.note_obsolete();
     }
 
     /// Appends the record of a change, and returns how many bytes became garbage.
@@ -413,7 +412,6 @@ impl Tail {
             let credit = std::mem::replace(&mut self.credit, COMPACTION_BYTES as i64);
             self.compact(1, jobs, true);
             self.credit = credit;
-            self.note_obsolete();
         }
         before != (self.migrated, self.live.oldest())
     }
@@ -422,7 +420,6 @@ impl Tail {
     pub fn make_up(&mut self, jobs: &dyn Jobs) {
         let before = self.migrated;
         self.compact(MADE_UP_AT_ONCE, jobs, false);
-        self.note_obsolete();
         let is_at_rest = self.obsolete.is_empty() && self.upkeep.served == self.upkeep.asked;
         if self.migrated == before && is_at_rest {
             // There is nothing to move, or no room for it, and nobody may wait for that.
@@ -432,13 +429,13 @@ impl Tail {
     }
 
     /// After this many changes, moves jobs out of the oldest segment, as far as the credit
-    /// reaches.
+    /// reaches. Then notes which segments are obsolete.
     fn compact(&mut self, changes: usize, jobs: &dyn Jobs, is_for_put: bool) {
         let mut bytes = 0;
         for _ in 0..COMPACTION_JOBS * changes {
             // The next append may use the credit that is left.
             if self.credit <= 0 || bytes >= COMPACTION_BYTES * changes as u64 {
-                return;
+                break;
             }
             let record = if let Some(id) = self.live.next_in_oldest() {
                 // `None`: the job is deleted.
@@ -454,7 +451,7 @@ impl Tail {
                 // Much garbage at once can make several segments obsolete.
                 continue;
             } else {
-                return;
+                break;
             };
             let len = record.longest();
             let has_room = self.has_room_to_move(len);
@@ -464,13 +461,14 @@ impl Tail {
                 _ => {}
             }
             if !has_room {
-                return;
+                break;
             }
             self.record(record);
             self.migrated += 1;
             self.credit = self.credit.saturating_sub_unsigned(len);
             bytes += len;
         }
+        self.note_obsolete();
     }
 
     /// Whether there is room to move a put of this length, at its longest. It must not
