@@ -335,7 +335,7 @@ fn any_prepared_segment_may_be_removed_below_a_server_or_be_impossible_to_open()
         }
     }
     let server = Server::start(options);
-    server.log_line("left alone, since it is not needed: cannot prepare segment.spare20");
+    server.log_line("left alone, since it is not needed: cannot remove segment.spare20");
     let mut client = server.connect();
     client.exchange(&format!("peek {jobs}"), &format!("FOUND {jobs} 3000"));
 }
