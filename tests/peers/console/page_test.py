@@ -689,9 +689,10 @@ def main():
         ten_servers(browser)
         if SERVER.endswith("beanpoled"):
             scenes.play((SERVER, BEANPOLE), free_port, browser)
-        # The browser complains of what the policy forbids, and of errors. That
-        # a job was asked for that does not exist is none.
-        wrong = [one["message"] for one in browser.complaints() if "the server responded with a status of 40" not in one["message"]]
+        # The browser complains of what the policy forbids, and of errors. That a job was asked
+        # for that does not exist is none, nor that a busy machine had many questions at once.
+        told = [one["message"] for one in browser.complaints()]
+        wrong = [one for one in told if not re.search("the server responded with a status of (40|503)", one)]
         assert not wrong, wrong
         the_server_goes_and_comes_back(browser, url, server)
         the_console_goes_and_comes_back(browser, url, console)
