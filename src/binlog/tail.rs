@@ -307,7 +307,7 @@ impl Tail {
         let number = self.live.current().checked_add(1)?;
         // The shortest one that has room for it.
         let index = self.shortest_for(record)?;
-        let prepared = self.prepared.swap_remove(index);
+        let prepared = self.prepared.remove(index);
         let previous_end = self.live.newest().used_bytes;
         self.live.begin(number, prepared.len);
         let header = self.live.header(previous_end);

@@ -378,7 +378,7 @@ fn a_log_that_lost_all_its_segments_is_not_taken_for_a_new_one() {
     let (names, prepared) = segments(&disk);
     let disk = without(&disk, &names[1..]);
     let len = disk.contents("segment.1").len();
-    let told = "all segments are missing, though segment.spare3 shows that there were some; \
+    let told = "all segments are missing, though segment.spare5 shows that there were some; \
         nothing was changed; put them back, or save what can be read to a new directory with \
         `beanpole binlog repair DIR NEW`";
     for nothing in [vec![], vec![0; len]] {
