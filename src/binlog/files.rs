@@ -14,8 +14,9 @@
 //! the file system's metadata, which would be synced as well. A block that is only allocated
 //! costs more writes or flushes at its first sync (`tests/binlog/zeros` counts them). But
 //! while a put waits for the file, as the first one of all does, its room is only allocated
-//! and nothing is synced: to write 30 MB may take seconds. What a file has beyond 64 MiB is only allocated, too:
-//! files are longer than that only for long jobs, each of which is written in one piece.
+//! and nothing is synced: to write 30 MB may take seconds. What a file has beyond 64 MiB is
+//! only allocated, too: files are longer than that only for long jobs, each of which is
+//! written in one piece.
 //!
 //! An obsolete segment becomes a prepared one with its file, its name and its old contents:
 //! on a full disk, another program could take the room of a file as soon as that is removed.
@@ -348,13 +349,12 @@ impl Prepared {
                 return self.file.set_len(len);
             }
             self.file.allocate(len, len.min(zeros))?;
-            if storage.is_shared() {
+            if zeros > 0 || storage.is_shared() {
                 self.file.sync()?;
-                storage.sync()
-            } else if zeros > 0 {
-                self.file.sync()
-            } else {
-                Ok(())
+            }
+            match storage.is_shared() {
+                true => storage.sync(),
+                false => Ok(()),
             }
         };
         let resized = resize().inspect_err(|_| drop(self.file.set_len(self.len)));

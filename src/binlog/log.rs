@@ -765,13 +765,21 @@ mod tests {
         let put = || binlog.append(&[Change::Put(JobId(1))], &jobs);
         let sync = binlog.segment();
         binlog.spawn_threads(|_| ()).unwrap();
-        for _ in 0..2 {
-            binlog.write_soon();
-            thread::sleep(Duration::from_millis(50));
+        let written = put();
+        binlog.write_soon();
+        while binlog.known(written).is_none() {
+            thread::yield_now();
         }
+        // The sync of this has begun, or is about to.
+        binlog.write_soon();
         let waiter = Arc::new(CommitResult::default());
         let end = thread::scope(|threads| {
-            let writer = binlog.commit_queue.lock().writer.take().unwrap();
+            let writer = loop {
+                if let Some(writer) = binlog.commit_queue.lock().writer.take() {
+                    break writer;
+                }
+                thread::yield_now();
+            };
             put();
             let mut queue = binlog.commit_queue.lock();
             threads.spawn(|| binlog.write(writer).unwrap());

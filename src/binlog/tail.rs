@@ -333,13 +333,11 @@ impl Tail {
     pub fn take_block(&mut self) -> Option<(Arc<dyn File>, u64)> {
         let newest = self.live.newest();
         let left = newest.file_bytes.saturating_sub(BLOCK);
-        if let Some(file) = self
-            .newest_file
-            .clone()
-            .filter(|_| left >= newest.longest())
+        if left >= newest.longest()
+            && let Some(file) = &self.newest_file
         {
             self.live.cut(left);
-            return Some((file, left));
+            return Some((file.clone(), left));
         }
         let prepared = self.prepared.last_mut();
         let prepared = prepared.filter(|prepared| prepared.len > BLOCK)?;
